@@ -1,0 +1,105 @@
+// The rows of the tuning cache as values.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/text.h"
+#include "jit/binary.h"
+#include "jit/device_info.h"
+#include "templates/family.h"
+#include "templates/problem.h"
+
+namespace attune {
+
+// What produced a binary, besides its source: a change of any field makes winners a miss.
+struct Toolchain {
+  Digest template_digest;     // of the family
+  std::string nvrtc_version;  // "13.0"
+  std::string options;        // compile options, joined by spaces
+  friend bool operator==(const Toolchain&, const Toolchain&) = default;
+};
+
+// The record that a candidate was right.
+struct Admission {
+  std::string reference;              // "cpu-double-1": the name and version of the reference
+  int num_cases = 0;                  // sequences compared
+  double relative_l2 = 0;             // over all outputs of the accuracy case
+  double worst_case_relative_l2 = 0;  // of the worst sequence among the edge cases
+  double max_abs_error = 0;
+  std::string created_at;  // UTC, ISO 8601
+};
+
+// The time of a candidate at one kv_len.
+struct Measurement {
+  int kv_len = 0;
+  double median_us = 0;
+  double spread_us = 0;  // half the interquartile range
+  int num_samples = 0;
+  int method = 0;  // version of the way of measuring (tuner/timer.h)
+  std::string driver_version;
+  std::string created_at;
+};
+
+struct CandidateMeasurements {
+  Candidate candidate;
+  std::vector<Measurement> points;
+};
+
+// Everything that is stored when a candidate wins a problem; one transaction.
+struct Winner {
+  Problem problem;
+  Candidate candidate;
+  Toolchain toolchain;
+  Binary binary;  // `cubin` may be left out by listings
+  Admission admission;
+  std::vector<Measurement> measurements;  // at the points of problem.kv
+  double worst_regret = 0;                // over the points: time / best time - 1
+  std::string runner_up;                  // candidate text; empty when it was alone
+  double margin_runner_up = 0;            // worst regret of the runner-up minus the winner's
+  std::string default_candidate;
+  double margin_default =
+      0;  // geometric mean of default time / winner time over the points, minus 1
+  int method = 0;
+  std::string driver_version;
+  std::string created_at;
+};
+
+enum class Stage { kPrune, kCompile, kVerify, kTime };
+enum class RejectReason {
+  kUnsupported,
+  kSmem,
+  kThreads,
+  kRegisters,
+  kSpill,
+  kStack,
+  kPtxasNote,
+  kCompile,
+  kLaunch,
+  kOutOfBounds,
+  kWrongResult,
+  kSlow,
+  kTimeout
+};
+std::string_view name_of(Stage stage);
+std::string_view name_of(RejectReason reason);
+
+struct Rejection {
+  RejectReason reason;
+  std::string detail;  // "smem_bytes=245760 limit=232448"
+};
+
+struct RejectionRecord {
+  Candidate candidate;
+  Stage stage;
+  Rejection rejection;
+};
+
+enum class Match {
+  kExact,
+  kNearestShape,
+  kFamilyDefault
+};  // every lookup says how good its answer is
+enum class Freshness { kFresh, kStaleDriver, kOlderMethod };
+
+}  // namespace attune

@@ -1,0 +1,115 @@
+// The tuning cache: winners, admissions, measurements, rejections and binaries in one SQLite file.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cache/records.h"
+
+namespace attune {
+
+struct WinnerHit {
+  Winner winner;
+  Match match;
+  Freshness freshness;
+};
+
+struct BinaryRow {
+  Digest key;
+  Digest content;
+  std::string variant;  // text form
+  std::string arch;
+  std::string nvrtc_version;
+  std::size_t cubin_bytes = 0;
+  std::size_t stored_bytes = 0;  // zstd
+  bool failed = false;           // a remembered compile failure
+  double compile_ms = 0;
+};
+
+struct CacheStats {
+  std::string path;
+  int schema_version = 0;
+  std::size_t file_bytes = 0;
+  int num_gpus = 0, num_problems = 0, num_candidates = 0, num_binaries = 0, num_admissions = 0,
+      num_measurements = 0, num_winners = 0, num_rejections = 0;
+};
+
+struct ImportResult {
+  int winners_added = 0;
+  int winners_replaced = 0;
+  int winners_kept = 0;
+  int binaries_added = 0;
+};
+
+// Thread-safe: one connection behind a mutex. Several processes may share a file (WAL where the
+// file system allows it, a rollback journal elsewhere). Throws CacheError for a file that cannot be
+// used, never for a missing row.
+class TuneStore {
+ public:
+  // Opens or creates `path` (folders too, mode 0700) and migrates it. A damaged file is moved aside
+  // to <path>.damaged-<time> with one warning and a fresh one takes its place. A newer schema
+  // throws CacheError.
+  static std::unique_ptr<TuneStore> open(const std::filesystem::path& path);
+  static std::unique_ptr<TuneStore> open_in_memory();
+  // open(), and when that is not possible (read-only, full, locked) memory alone with one warning.
+  static std::unique_ptr<TuneStore> open_or_memory(const std::filesystem::path& path);
+  ~TuneStore();
+
+  const std::string& path() const;  // ":memory:" for memory
+  bool is_in_memory() const;
+
+  // Binaries, by the key of their inputs. `cubin` is checked against its digest: a damaged one is a
+  // miss.
+  void put_binary(const Binary& binary, const std::string& variant);
+  void put_compile_failure(const Digest& key, const std::string& variant, const std::string& arch,
+                           const std::string& nvrtc_version, const std::string& log);
+  std::optional<Binary> find_binary(const Digest& key) const;
+  // The log of a remembered failure.
+  std::optional<std::string> find_compile_failure(const Digest& key) const;
+  std::vector<BinaryRow> binaries() const;
+
+  // Replaces the winner of (gpu, winner.problem, winner.toolchain.template_digest ...) in one
+  // transaction, with its binary, admission and measurements.
+  void put_winner(const DeviceInfo& gpu, const Winner& winner);
+  // Exact problem, or the tightest kv range around problem.kv with all else equal, or the smallest
+  // tuned seqlen_q above the asked one within twice of it. Rows of another toolchain are misses.
+  std::optional<WinnerHit> find_winner(const DeviceInfo& gpu, const Problem& problem,
+                                       const Toolchain& toolchain) const;
+  // All winners, of one GPU when `gpu_identity` is given. Without cubins.
+  std::vector<std::pair<std::string, Winner>> winners(const std::string& gpu_identity = {}) const;
+
+  // Measurements of every candidate of a problem; each is filed under the problem at the single
+  // point kv_len.
+  void put_measurements(const DeviceInfo& gpu, const Problem& problem, const Toolchain& toolchain,
+                        std::span<const CandidateMeasurements> measurements);
+  std::vector<CandidateMeasurements> measurements(const DeviceInfo& gpu, const Problem& problem,
+                                                  const Toolchain& toolchain) const;
+
+  // Rejections of a problem; put replaces the earlier ones of the same toolchain.
+  void put_rejections(const DeviceInfo& gpu, const Problem& problem, const Toolchain& toolchain,
+                      std::span<const RejectionRecord> rejections);
+  std::vector<RejectionRecord> rejections(const DeviceInfo& gpu, const Problem& problem,
+                                          const Toolchain& toolchain) const;
+
+  CacheStats stats() const;
+  // A consistent copy of the whole database as one file. Refuses to overwrite.
+  void export_to(const std::filesystem::path& path) const;
+  // Adds what `path` has; where both have a winner the more recent one stays.
+  ImportResult import_from(const std::filesystem::path& path);
+
+ private:
+  struct State;
+  explicit TuneStore(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// Where the cache lives: `explicit_path`, else cache_dir/tune.db (ATTUNE_CACHE_DIR), else
+// xdg_cache_home/attune/tune.db, else home/.cache/attune/tune.db. Empty when nothing is set. Pure.
+std::filesystem::path cache_path(const std::string& explicit_path, const std::string& cache_dir,
+                                 const std::string& xdg_cache_home, const std::string& home);
+
+}  // namespace attune

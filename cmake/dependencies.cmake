@@ -1,0 +1,26 @@
+# Third-party libraries, each as one imported target that honours ATTUNE_STATIC_DEPS.
+find_package(Threads REQUIRED)
+find_package(fmt 9 REQUIRED)             # used header-only: Debian ships no static fmt
+find_package(nlohmann_json REQUIRED)
+
+# attune_find_library(<target> <name> <header>): the library and its headers as target attune_ext::<target>.
+function(attune_find_library target name header)
+  find_path(ATTUNE_${target}_INCLUDE ${header} REQUIRED)
+  if(ATTUNE_STATIC_DEPS)
+    find_library(ATTUNE_${target}_STATIC lib${name}.a REQUIRED)
+    set(library ${ATTUNE_${target}_STATIC})
+  else()
+    find_library(ATTUNE_${target}_LIBRARY ${name} REQUIRED)
+    set(library ${ATTUNE_${target}_LIBRARY})
+  endif()
+  add_library(attune_ext_${target} INTERFACE)
+  target_include_directories(attune_ext_${target} SYSTEM INTERFACE ${ATTUNE_${target}_INCLUDE})
+  target_link_libraries(attune_ext_${target} INTERFACE ${library} ${ARGN})
+  add_library(attune_ext::${target} ALIAS attune_ext_${target})
+endfunction()
+
+attune_find_library(xxhash xxhash xxhash.h)
+attune_find_library(zstd zstd zstd.h)
+attune_find_library(sqlite3 sqlite3 sqlite3.h Threads::Threads ${CMAKE_DL_LIBS} m)
+attune_find_library(sqlitecpp SQLiteCpp SQLiteCpp/SQLiteCpp.h attune_ext::sqlite3)
+attune_find_library(yaml yaml-cpp yaml-cpp/yaml.h)

@@ -1,0 +1,84 @@
+/* C ABI of attune. Nothing is ever thrown across it: every call returns a status, and
+ * attune_last_error() gives the calling thread's message. Device pointers are integers; a stream is
+ * a CUstream (NULL: the default stream). */
+#ifndef ATTUNE_C_H_
+#define ATTUNE_C_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ATTUNE_API __attribute__((visibility("default")))
+
+typedef enum attune_status {
+  ATTUNE_OK = 0,
+  ATTUNE_ERROR = 1, /* anything not named below */
+  ATTUNE_INVALID_ARGUMENT = 2,
+  ATTUNE_NO_DEVICE = 3, /* no driver, NVRTC or GPU */
+  ATTUNE_CUDA_ERROR = 4,
+  ATTUNE_COMPILE_ERROR = 5,
+  ATTUNE_CACHE_ERROR = 6
+} attune_status;
+
+typedef struct attune_engine attune_engine;
+typedef struct attune_attention attune_attention;
+
+typedef enum attune_on_miss {
+  ATTUNE_MISS_DEFAULT = 0,
+  ATTUNE_MISS_TUNE = 1,
+  ATTUNE_MISS_ERROR = 2
+} attune_on_miss;
+
+/* Zero-initialize, set struct_size, then what differs from the default. Strings may be NULL: then
+ * the environment decides as in Options::from_environment(). */
+typedef struct attune_options {
+  size_t struct_size;
+  int32_t device_ordinal;
+  int32_t on_miss; /* attune_on_miss */
+  int32_t strict;
+  double tune_budget_s; /* 0: 60 */
+  const char* cache_path;
+  const char* nvrtc_path;
+  const char* worker_path;
+} attune_options;
+
+/* As attune::AttentionArgs. A stride of 0 means the dense default. */
+typedef struct attune_args {
+  size_t struct_size;
+  uint64_t q, k, v, out, lse, kv_len, workspace;
+  int64_t capacity;
+  int64_t q_strides[3], k_strides[3], v_strides[3], out_strides[3];
+  float sm_scale;
+  float softcap;
+} attune_args;
+
+ATTUNE_API const char* attune_version(void);
+ATTUNE_API const char* attune_last_error(
+    void); /* of this thread; "" when the last call succeeded */
+ATTUNE_API const char* attune_status_name(attune_status status);
+
+ATTUNE_API attune_status attune_engine_create(const attune_options* options,
+                                              attune_engine** engine);
+ATTUNE_API void attune_engine_destroy(attune_engine* engine); /* NULL is fine */
+ATTUNE_API attune_status attune_engine_seal(attune_engine* engine);
+ATTUNE_API attune_status attune_engine_prepare(attune_engine* engine, const char* problem,
+                                               attune_attention** attention);
+
+ATTUNE_API void attune_attention_destroy(attune_attention* attention);
+ATTUNE_API attune_status attune_attention_workspace_bytes(const attune_attention* attention,
+                                                          size_t* bytes);
+ATTUNE_API attune_status attune_attention_launch(const attune_attention* attention,
+                                                 const attune_args* args, void* stream);
+/* Writes at most `size` bytes with the terminator; `needed` (may be NULL) gets the full length plus
+ * one. */
+ATTUNE_API attune_status attune_attention_explain(const attune_attention* attention, char* text,
+                                                  size_t size, size_t* needed);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ATTUNE_C_H_ */

@@ -1,0 +1,70 @@
+// The compile-time setting of a kernel and the arithmetic that follows from it. Compiled by the
+// host compiler and by NVRTC (with -default-device), so it includes no standard header.
+#pragma once
+
+#include "templates/int_types.h"
+
+namespace attune {
+
+enum class KvLayout : int {
+  kContiguous,  // token p of a sequence is row p of its buffer
+  kRing,        // token p of a sequence is row p % ring_capacity
+};
+
+struct KernelConfig {
+  int block_m;     // packed query rows per CTA (tokens x heads of one KV head), a multiple of 16
+  int block_n;     // KV rows of one tile, a multiple of 16
+  int num_stages;  // K slots in shared memory, and as many V slots
+  int num_warps;   // warps per CTA
+
+  friend constexpr bool operator==(const KernelConfig&, const KernelConfig&) = default;
+};
+
+constexpr int kWarpSize = 32;
+constexpr int kMmaRows = 16;         // rows of one mma.sync.m16n8k16 tile
+constexpr int kMmaTokens = 8;        // columns of one mma.sync.m16n8k16 tile
+constexpr int kBytesPerElement = 2;  // bf16
+
+// How the warps of a CTA divide the score tile: `rows` groups along BLOCK_M times `tokens` groups
+// along BLOCK_N.
+struct WarpGrid {
+  int rows;
+  int tokens;
+};
+
+// Picks the division that reads the fewest shared-memory bytes: every warp reads the Q rows of its
+// row group, and every row group reads the whole K tile (kernels.md 3.2). {0, 0} when the warps
+// cannot be placed.
+constexpr WarpGrid score_warp_grid(const KernelConfig& config) {
+  WarpGrid best{0, 0};
+  int best_cost = 0;
+  for (int rows = 1; rows <= config.num_warps; rows *= 2) {
+    const int tokens = config.num_warps / rows;
+    const bool fits = rows * tokens == config.num_warps &&
+                      config.block_m % (rows * kMmaRows) == 0 &&
+                      config.block_n % (tokens * kMmaTokens) == 0;
+    if (!fits) continue;
+    const int cost = config.num_warps * (config.block_m / rows) + rows * config.block_n;
+    if (best.rows == 0 || cost < best_cost) {
+      best = {rows, tokens};
+      best_cost = cost;
+    }
+  }
+  return best;
+}
+
+// Row pitch of the probability tile in elements: 8 elements of padding put the 8 rows of an
+// ldmatrix into different banks for every BLOCK_N that is a multiple of 16.
+constexpr int probability_pitch(const KernelConfig& config) { return config.block_n + 8; }
+
+// Shared memory of one CTA of the split-KV kernel in bytes:
+// Q | K slots | V slots | probabilities | row maxima and sums per token group | row scales.
+constexpr int splitkv_smem_bytes(const KernelConfig& config, int head_dim) {
+  const int rows = config.block_m;
+  const int tiles = rows * head_dim + 2 * config.num_stages * config.block_n * head_dim;
+  const int probabilities = rows * probability_pitch(config);
+  const int row_floats = rows * (score_warp_grid(config).tokens + 1);
+  return (tiles + probabilities) * kBytesPerElement + row_floats * 4;
+}
+
+}  // namespace attune

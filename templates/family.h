@@ -1,0 +1,87 @@
+// The catalogue of kernel families: what each can compute, its configs and the text of its
+// template.
+#pragma once
+
+#include <compare>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/text.h"
+#include "templates/config.h"
+#include "templates/problem.h"
+
+namespace attune {
+
+// Lexicographic, for ordered containers and stable listings. Not in config.h: NVRTC has no
+// <compare>.
+constexpr auto operator<=>(const KernelConfig& a, const KernelConfig& b) {
+  if (const auto order = a.block_m <=> b.block_m; order != 0) return order;
+  if (const auto order = a.block_n <=> b.block_n; order != 0) return order;
+  if (const auto order = a.num_stages <=> b.num_stages; order != 0) return order;
+  return a.num_warps <=> b.num_warps;
+}
+
+// All compile-time arguments of a kernel: two problems with equal variants share one binary.
+struct Variant {
+  std::string family;
+  int head_dim = 0;
+  KvLayout kv_layout = KvLayout::kContiguous;
+  bool softcap = false;
+  DataType dtype = DataType::kBf16;
+  KernelConfig config{};
+
+  // "splitkv/d512/contiguous/bf16/m16n64s2w8", with "/softcap" before the config when it is on.
+  std::string text() const;
+  static Variant parse(std::string_view text);
+  friend auto operator<=>(const Variant&, const Variant&) = default;
+};
+
+// family + config + split cap: one way to solve a problem. Text form "splitkv/m16n64s2w8/x33".
+struct Candidate {
+  std::string family;
+  KernelConfig config{};
+  int split_cap = 1;
+
+  std::string text() const;
+  static Candidate parse(std::string_view text);
+  Variant variant(const Problem& problem) const;
+  friend auto operator<=>(const Candidate&, const Candidate&) = default;
+};
+
+// "m16n64s2w8"
+std::string text_of(const KernelConfig& config);
+KernelConfig parse_config(std::string_view text);
+
+// Why a family refuses a problem or a config, in words with the numbers in it.
+struct Unsupported {
+  std::string detail;
+};
+
+struct Family {
+  std::string_view name;
+  std::string_view entry_file;  // "templates/splitkv.cuh"
+  int min_compute_capability;   // 80 for sm_80
+
+  // Configs that the template can be instantiated with at this head_dim, before any device limit.
+  std::vector<KernelConfig> configs(int head_dim) const;
+  // Whether the template's own static limits admit this problem and config.
+  std::optional<Unsupported> supports(const Problem& problem, const KernelConfig& config) const;
+  // Digest of the template and of every file it includes, by content.
+  Digest template_digest() const;
+};
+
+std::span<const Family> families();
+// nullptr when there is no family of that name.
+const Family* find_family(std::string_view name);
+
+// A file of templates/ embedded in the library at build time.
+struct EmbeddedFile {
+  std::string_view name;  // "templates/device/ptx.cuh"
+  std::string_view text;
+};
+std::span<const EmbeddedFile> embedded_files();
+
+}  // namespace attune

@@ -1,0 +1,43 @@
+// (problem, candidate) to grid, block, shared memory and workspace: pure arithmetic.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "templates/family.h"
+#include "templates/params.h"
+#include "templates/problem.h"
+
+namespace attune {
+
+struct Dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  friend bool operator==(const Dim3&, const Dim3&) = default;
+};
+
+struct KernelLaunch {
+  Dim3 grid;
+  Dim3 block;
+  int smem_bytes = 0;  // dynamic
+};
+
+struct LaunchPlan {
+  KernelLaunch split;
+  KernelLaunch combine;  // not launched when needs_combine is false
+  bool needs_combine = false;
+  int num_row_blocks = 1;
+  int split_cap = 1;
+  std::size_t o_partial_bytes = 0;    // at the start of the workspace
+  std::size_t lse_partial_bytes = 0;  // right behind it
+  std::size_t workspace_bytes() const { return o_partial_bytes + lse_partial_bytes; }
+};
+
+// The workspace has to be 256-byte aligned and needs no initialization.
+LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate);
+
+// Fills the fields of AttentionParams that the problem and the plan decide, the partial pointers
+// included. Pointers, strides, sm_scale, softcap and ring_capacity are the caller's.
+void set_plan_params(const Problem& problem, const LaunchPlan& plan, std::uint64_t workspace,
+                     AttentionParams* params);
+
+}  // namespace attune

@@ -1,0 +1,58 @@
+// What is asked for: one attention problem, its text form and its parser.
+#pragma once
+
+#include <compare>
+#include <string>
+#include <string_view>
+
+#include "templates/config.h"
+
+namespace attune {
+
+enum class Op { kDecode, kVerify };
+enum class DataType { kBf16 };
+
+// kv_len values that one choice of kernel has to be good for. Correctness never depends on it.
+struct KvRange {
+  int min = 1;
+  int max = 1;
+  bool contains(const KvRange& other) const { return min <= other.min && other.max <= max; }
+  friend auto operator<=>(const KvRange&, const KvRange&) = default;
+};
+
+// Text form, one line, segments separated by '/', the ones in brackets left out at their default:
+//   op/b<batch>/q<seqlen_q>/kv<min>[-<max>]/h<q heads>x<kv
+//   heads>/d<head_dim>[/w<window>][/full][/softcap]/<layout>/<dtype>
+//   verify/b1/q8/kv1-131072/h32x16/d256/w1024/ring/bf16
+struct Problem {
+  Op op = Op::kDecode;
+  int batch = 1;
+  int seqlen_q = 1;  // 1 for decode, 2..16 for verify
+  KvRange kv;
+  int num_q_heads = 1;
+  int num_kv_heads = 1;
+  int head_dim = 128;
+  int window = 0;        // keys a query sees, itself included; 0 is all
+  bool causal = true;    // false is written "full"
+  bool softcap = false;  // the score is capped; the cap itself is an argument of the launch
+  KvLayout kv_layout = KvLayout::kContiguous;
+  DataType dtype = DataType::kBf16;
+
+  int group_size() const { return num_q_heads / num_kv_heads; }
+  // Packed query rows per KV head.
+  int num_rows() const { return seqlen_q * group_size(); }
+
+  std::string text() const;
+  // Throws InvalidArgument that names the segment, its value and what is allowed.
+  static Problem parse(std::string_view text);
+  // Throws InvalidArgument when a field is outside what attune defines.
+  void validate() const;
+
+  friend auto operator<=>(const Problem&, const Problem&) = default;
+};
+
+std::string_view name_of(Op op);
+std::string_view name_of(KvLayout layout);
+std::string_view name_of(DataType dtype);
+
+}  // namespace attune

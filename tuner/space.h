@@ -1,0 +1,53 @@
+// The candidates of a problem and the rules that drop them before anything is compiled or run: pure
+// functions.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "cache/records.h"
+#include "jit/device_info.h"
+#include "templates/family.h"
+#include "templates/launch_plan.h"
+
+namespace attune {
+
+// The register rule: the fp32 accumulator of a tile needs BLOCK_M x head_dim registers over the
+// CTA; at most 128 a thread may hold it, i.e. BLOCK_M * head_dim <= 4096 * num_warps.
+constexpr bool within_register_rule(const KernelConfig& config, int head_dim) {
+  return config.block_m * head_dim <= 4096 * config.num_warps;
+}
+
+struct PrunedCandidate {
+  Candidate candidate;
+  Rejection rejection;
+};
+
+struct CandidateSpace {
+  std::vector<Candidate> kept;
+  std::vector<PrunedCandidate> pruned;
+};
+
+// The split caps worth trying: fractions and multiples of what fills the device once.
+std::vector<int> split_caps(const Problem& problem, const KernelConfig& config,
+                            const DeviceInfo& device);
+
+// Why a config cannot run this problem on this device: family limits, shared memory, threads,
+// register rule.
+std::optional<Rejection> prune(const Problem& problem, const Family& family,
+                               const KernelConfig& config, const DeviceInfo& device);
+
+// All candidates of all families. When the register rule alone leaves nothing, the config with the
+// smallest BLOCK_M / num_warps among those it dropped stays (the fallback of the rule).
+CandidateSpace candidate_space(const Problem& problem, const DeviceInfo& device);
+
+// Why a compiled binary must not be used: spills, stack frames, fatal ptxas notes, registers x
+// threads over the SM's file.
+std::optional<Rejection> prune_compiled(const Binary& binary, const LaunchPlan& plan,
+                                        const DeviceInfo& device);
+
+// The candidate that a pure rule picks without measuring; always one of candidate_space(...).kept.
+// Throws InvalidArgument when the space is empty, with the count and first example of every reason.
+Candidate default_candidate(const Problem& problem, const DeviceInfo& device);
+
+}  // namespace attune

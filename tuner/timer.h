@@ -1,0 +1,60 @@
+// Cold-L2 times of attention candidates: events around replays of a CUDA graph whose nodes rotate
+// over KV buffers.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "cache/records.h"
+#include "jit/compiler.h"
+#include "jit/device.h"
+
+namespace attune {
+
+// Version of the way of measuring; stored with every measurement. Raise it when times stop being
+// comparable.
+constexpr int kTimingMethod = 1;
+
+struct Timing {
+  double median_us = 0;  // per launch, combine included
+  double spread_us = 0;  // half the interquartile range
+  int num_samples = 0;
+};
+
+struct TimerOptions {
+  int min_samples = 5;
+  int max_samples = 25;
+  double relative_spread = 0.01;  // stop once spread/median is below, after min_samples
+  double abandon_above_us = 0;    // after the first sample above this, stop (0: never)
+};
+
+// What the device can do at most, taken in the same run as the times it is quoted with.
+struct Ceilings {
+  double read_bytes_per_s = 0;
+  double tensor_flops_per_s = 0;  // dense bf16
+};
+
+// Buffers, streams and the noise kernel for timing one problem shape. K/V hold random bf16.
+class AttentionTimer {
+ public:
+  // Allocates for kv_len up to problem.kv.max, at least two buffers and at most half of the free
+  // memory.
+  AttentionTimer(Device& device, const Compiler& compiler, const Problem& problem);
+  ~AttentionTimer();
+
+  Timing measure(const AttentionKernels& kernels, const Candidate& candidate, int kv_len,
+                 const TimerOptions& options = {});
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+Ceilings measure_ceilings(Device& device, const Compiler& compiler);
+
+// Bytes and FLOPs that a problem must move and do at one kv_len: each visible K/V byte once, q and
+// out once.
+double attention_bytes(const Problem& problem, int kv_len);
+double attention_flops(const Problem& problem, int kv_len);
+
+}  // namespace attune

@@ -1,0 +1,69 @@
+// Runs the stages in order: space, compile, verify, time, select, store. Resumes, stops in budget,
+// reports progress.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cache/tune_store.h"
+#include "jit/compile_pool.h"
+#include "jit/device.h"
+
+namespace attune {
+
+// Problems that differ only in their kv range, tuned together: each candidate is measured once at
+// every point.
+struct TuneUnit {
+  Problem problem;              // kv spans all ranges
+  std::vector<KvRange> ranges;  // one winner each
+};
+std::vector<TuneUnit> group_problems(const std::vector<Problem>& problems);
+
+struct TuneProgress {
+  std::string phase;  // "compile", "verify", "time", "store"
+  std::string what;   // candidate or problem text
+  std::size_t done = 0;
+  std::size_t total = 0;
+};
+
+struct TuneOptions {
+  double budget_s = 0;   // 0: none
+  bool refresh = false;  // tune even where a fresh winner exists
+  std::uint64_t seed = 1;
+  std::function<void(const TuneProgress&)> progress;
+  std::function<bool()> stop;  // polled between candidates (Ctrl-C)
+};
+
+struct TuneReport {
+  std::size_t num_problems = 0, num_cached = 0, num_tuned = 0;
+  std::size_t num_candidates = 0, num_pruned = 0, num_compiled = 0, num_rejected = 0, num_timed = 0;
+  std::vector<std::pair<std::string, std::size_t>> pruned_by_reason, rejected_by_reason;
+  std::vector<Winner> winners;        // of this run and the cached ones, without cubins
+  std::vector<std::string> failures;  // problems without a winner, with the reason
+  double compile_s = 0, verify_s = 0, time_s = 0, total_s = 0;
+  bool complete = true;      // false: budget or stop
+  bool interrupted = false;  // by `stop`
+};
+
+class Tuner {
+ public:
+  // `device` may be null: then only compile_all works.
+  Tuner(Device* device, TuneStore& store, const Compiler& compiler, CompilePool& pool);
+
+  // Finds and stores the winner of every problem.
+  TuneReport tune(const std::vector<Problem>& problems, const TuneOptions& options);
+
+  // Compiles every candidate for an architecture and stores the binaries; needs no GPU.
+  TuneReport compile_all(const std::vector<Problem>& problems, const std::string& arch,
+                         const TuneOptions& options);
+
+ private:
+  Device* device_;
+  TuneStore& store_;
+  const Compiler& compiler_;
+  CompilePool& pool_;
+};
+
+}  // namespace attune
