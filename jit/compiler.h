@@ -10,9 +10,10 @@
 
 namespace attune {
 
-// Where libnvrtc is looked for, in this order: `nvrtc_path` (a library or its folder; the caller
-// passes ATTUNE_NVRTC through it), the loader's path, CUDA toolkits, the `nvidia` Python packages,
-// `extra_folders`.
+// Where libnvrtc is looked for: `nvrtc_path` alone when it is given (a library or a folder; the
+// caller passes ATTUNE_NVRTC through it), else in this order the loader's path, CUDA toolkits, the
+// `nvidia` Python packages, `extra_folders`. A folder may hold the library or be a site-packages or
+// a prefix that holds it deeper.
 struct NvrtcSearch {
   std::string nvrtc_path;
   std::vector<std::string> extra_folders;
@@ -28,6 +29,9 @@ class Compiler {
 
   const std::string& version() const;       // "13.0"
   const std::string& library_path() const;  // of the opened library
+
+  // The options of every compile for `arch`, joined by spaces; needs no NVRTC.
+  static std::string options(const std::string& arch);
 
   // The key of a source: digest of text, headers it includes, options, arch and NVRTC version; no
   // path and no time.
@@ -48,8 +52,8 @@ struct PtxasReport {
 };
 PtxasReport parse_ptxas_log(const std::string& log);
 
-// The value of `--ptxas` notes that must fail a build (kernels.md 10.4): C7504..C7520 as listed
-// there.
+// Whether a ptxas note must fail a build: an ignored setmaxnreg (C7504, C7505, C7508) or serialized
+// wgmma (C7509-C7512, C7517, C7519, C7520) gives right results at a fraction of the speed.
 bool is_fatal_note(const std::string& note);
 
 }  // namespace attune

@@ -28,8 +28,8 @@ struct DeviceInfo {
   std::string uuid;
   std::string driver_version;  // "13.0"; empty when no driver is loaded
 
-  // One line that keys the cache: "NVIDIA H200|sm_90a|9.0|132|150754820096|0". Memory is rounded
-  // down to GiB.
+  // One line that keys the cache: "NVIDIA H200|sm_90a|9.0|132|150323855360|0". Memory is rounded
+  // down to whole GiB: drivers differ in what they reserve.
   std::string identity() const;
 
   int compute_capability() const { return compute_major * 10 + compute_minor; }

@@ -13,8 +13,15 @@ struct Source {
   std::string text;
   std::string split_symbol;           // "splitkv_d512_contiguous_bf16_m16n64s2w8"
   std::string combine_symbol;         // "combine_d512_bf16"
-  std::vector<EmbeddedFile> headers;  // every embedded file that the text may include
+  std::vector<EmbeddedFile> headers;  // the embedded files it includes, directly or not
 };
+
+// Symbols of a variant's two kernels; they spell the variant, so a profile reads by itself.
+struct AttentionSymbols {
+  std::string split;
+  std::string combine;
+};
+AttentionSymbols attention_symbols(const Variant& variant);
 
 // The translation unit of an attention variant: the split kernel and its combine.
 Source attention_source(const Variant& variant);
