@@ -1,0 +1,31 @@
+# The two commands of a newcomer: `make tune` (the main job) and `make test`. Each installs what is missing.
+PRESET ?= gemma4-31b
+TUNE_ARGS ?=
+CMAKE_WITH_NVRTC = . scripts/env.sh && cmake
+
+.PHONY: test tune bundle asan tsan gpu format format-check clean
+
+test:
+	scripts/bootstrap.sh
+	$(CMAKE_WITH_NVRTC) --workflow --preset dev
+
+tune:
+	scripts/bootstrap.sh
+	cmake --preset release
+	cmake --build --preset release --target attune-cli attune-compile-worker
+	. scripts/env.sh && build/release/bin/attune tune --preset $(PRESET) $(TUNE_ARGS)
+
+asan tsan gpu:
+	scripts/bootstrap.sh
+	$(CMAKE_WITH_NVRTC) --workflow --preset $@
+
+bundle:
+	scripts/bootstrap.sh
+	scripts/make_bundle.sh build/attune-bundle
+
+format format-check:
+	cmake --preset dev
+	cmake --build --preset dev --target $@
+
+clean:
+	rm -rf build
