@@ -1,0 +1,34 @@
+# cmake -DBUILD=... -DWORK=... -DCONSUMER=... -DGENERATOR=... -DCXX=... -DNM=... -P package_test.cmake
+cmake_minimum_required(VERSION 3.25)
+
+function(run)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE code OUTPUT_VARIABLE text ERROR_VARIABLE text)
+  if(NOT code EQUAL 0)
+    message(FATAL_ERROR "a step failed: command='${ARGN}' code=${code}\n${text}")
+  endif()
+  set(text "${text}" PARENT_SCOPE)
+endfunction()
+
+file(REMOVE_RECURSE ${WORK})
+run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/first)
+# A moved installation has to work as well: nothing may point back to where it was installed.
+file(RENAME ${WORK}/first ${WORK}/moved)
+
+run(${CMAKE_COMMAND} -S ${CONSUMER} -B ${WORK}/build -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX}
+    -DCMAKE_PREFIX_PATH=${WORK}/moved)
+run(${CMAKE_COMMAND} --build ${WORK}/build)
+run(${WORK}/build/consumer)
+if(NOT text MATCHES "refused as it should be")
+  message(FATAL_ERROR "the consumer did not get an error across the library: output='${text}'")
+endif()
+
+run(${WORK}/moved/bin/attune --version)
+
+file(GLOB_RECURSE library ${WORK}/moved/libattune.so)
+run(${NM} -D --defined-only -C ${library})
+string(REGEX MATCHALL "[^\n]+" symbols "${text}")
+set(foreign ${symbols})
+list(FILTER foreign EXCLUDE REGEX " [A-Za-z] (attune_[a-z_]+|attune::(Engine|Attention|Options)::.*)$")
+if(foreign OR NOT symbols)
+  message(FATAL_ERROR "libattune.so exports more than its interface, or nothing: symbols='${foreign}'")
+endif()

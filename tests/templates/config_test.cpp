@@ -1,0 +1,78 @@
+#include "templates/config.h"
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace attune {
+namespace {
+
+std::vector<KernelConfig> all_configs() {
+  std::vector<KernelConfig> configs;
+  for (const int block_m : {16, 32, 64, 128}) {
+    for (const int block_n : {16, 32, 64, 128}) {
+      for (const int num_warps : {1, 2, 4, 8, 16}) {
+        configs.push_back({block_m, block_n, 2, num_warps});
+      }
+    }
+  }
+  return configs;
+}
+
+TEST(ScoreWarpGrid, GivesEveryWarpWholeMmaTiles) {
+  for (const KernelConfig& config : all_configs()) {
+    const WarpGrid grid = score_warp_grid(config);
+    if (grid.rows == 0) continue;
+    EXPECT_EQ(grid.rows * grid.tokens, config.num_warps);
+    EXPECT_EQ(config.block_m % (grid.rows * kMmaRows), 0);
+    EXPECT_EQ(config.block_n % (grid.tokens * kMmaTokens), 0);
+  }
+}
+
+TEST(ScoreWarpGrid, IsEmptyOnlyWhenThereAreMoreWarpsThanTiles) {
+  for (const KernelConfig& config : all_configs()) {
+    const int tiles = (config.block_m / kMmaRows) * (config.block_n / kMmaTokens);
+    EXPECT_EQ(score_warp_grid(config).rows == 0, config.num_warps > tiles)
+        << config.block_m << "x" << config.block_n << " warps=" << config.num_warps;
+  }
+}
+
+TEST(ScoreWarpGrid, SpreadsASingleRowTileOverTokens) {
+  const WarpGrid grid = score_warp_grid({16, 64, 2, 8});
+  EXPECT_EQ(grid.rows, 1);
+  EXPECT_EQ(grid.tokens, 8);
+}
+
+TEST(ProbabilityPitch, PutsEightRowsIntoDifferentBanks) {
+  for (const int block_n : {16, 32, 48, 64, 96, 128}) {
+    const int pitch_bytes = probability_pitch({16, block_n, 2, 4}) * kBytesPerElement;
+    EXPECT_EQ(pitch_bytes % 16, 0);
+    bool used[8] = {};  // 16-byte columns of the 128-byte bank line
+    for (int row = 0; row < 8; ++row) used[row * pitch_bytes / 16 % 8] = true;
+    for (const bool hit : used) EXPECT_TRUE(hit) << "block_n=" << block_n;
+  }
+}
+
+TEST(SplitKvSmemBytes, AddsUpByHand) {
+  // Q 16x512, K and V 2x64x512 each, P 16x72, all bf16; 16 rows x (8 maxima + 1 scale) floats.
+  EXPECT_EQ(splitkv_smem_bytes({16, 64, 2, 8}, 512),
+            2 * (16 * 512 + 2 * 2 * 64 * 512 + 16 * 72) + 4 * 16 * 9);
+}
+
+TEST(SplitKvSmemBytes, GrowsWithEveryDimension) {
+  const int base = splitkv_smem_bytes({16, 32, 2, 4}, 128);
+  EXPECT_GT(splitkv_smem_bytes({32, 32, 2, 4}, 128), base);
+  EXPECT_GT(splitkv_smem_bytes({16, 64, 2, 4}, 128), base);
+  EXPECT_GT(splitkv_smem_bytes({16, 32, 3, 4}, 128), base);
+  EXPECT_GT(splitkv_smem_bytes({16, 32, 2, 4}, 256), base);
+}
+
+TEST(CombineColumns, DivideEveryHeadDim) {
+  for (const int head_dim : {64, 128, 256, 512}) {
+    EXPECT_EQ(head_dim % combine_columns(head_dim), 0);
+    EXPECT_LE(combine_columns(head_dim), 128);
+  }
+}
+
+}  // namespace
+}  // namespace attune

@@ -1,0 +1,147 @@
+#include "templates/family.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "common/error.h"
+
+namespace attune {
+namespace {
+
+constexpr const char* kProblem = "decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16";
+
+// Expects an InvalidArgument that quotes the text and says which form is right.
+template <typename Parse>
+void expect_refused(Parse parse, const std::string& text) {
+  try {
+    parse(text);
+    ADD_FAILURE() << "accepted '" << text << "'";
+  } catch (const InvalidArgument& error) {
+    const std::string message = error.what();
+    EXPECT_NE(message.find("cannot read the "), std::string::npos) << message;
+    EXPECT_NE(message.find("; the form is "), std::string::npos) << message;
+    EXPECT_NE(message.find("BLOCK_M"), std::string::npos) << message;
+  }
+}
+
+TEST(ConfigText, IsGoldenAndRoundTrips) {
+  const KernelConfig config{.block_m = 16, .block_n = 64, .num_stages = 2, .num_warps = 8};
+  EXPECT_EQ(text_of(config), "m16n64s2w8");
+  EXPECT_EQ(parse_config("m16n64s2w8"), config);
+}
+
+TEST(ConfigText, RefusesAnyOtherText) {
+  for (const char* text : {"", "m16", "m16n64s2", "m16n64s2w", "n64m16s2w8", "m16n64s2w8x",
+                           "M16n64s2w8", "m16n64s2w08", "m016n64s2w8", "m-16n64s2w8", "m 16n64s2w8",
+                           "m16n64s2w9999999999", " m16n64s2w8"}) {
+    expect_refused(parse_config, text);
+  }
+}
+
+TEST(CandidateText, IsGoldenAndRoundTrips) {
+  const Candidate candidate{"splitkv", {16, 64, 2, 8}, 33};
+  EXPECT_EQ(candidate.text(), "splitkv/m16n64s2w8/x33");
+  EXPECT_EQ(Candidate::parse(candidate.text()), candidate);
+}
+
+TEST(CandidateText, RefusesAnyOtherText) {
+  for (const char* text :
+       {"", "splitkv", "splitkv/m16n64s2w8", "splitkv/m16n64s2w8/33", "splitkv/m16n64s2w8/x",
+        "splitkv/m16n64s2w8/x0", "splitkv/m16n64s2w8/x-1", "splitkv/m16n64s2w8/x033",
+        "splitkv/m16n64s2w8/x33/", "splitkv/x33/m16n64s2w8", "splitkv//x33"}) {
+    expect_refused(Candidate::parse, text);
+  }
+}
+
+TEST(VariantText, IsGoldenAndRoundTrips) {
+  Variant variant{"splitkv", 512, KvLayout::kContiguous, false, DataType::kBf16, {16, 64, 2, 8}};
+  EXPECT_EQ(variant.text(), "splitkv/d512/contiguous/bf16/m16n64s2w8");
+  EXPECT_EQ(Variant::parse(variant.text()), variant);
+  variant.softcap = true;
+  variant.kv_layout = KvLayout::kRing;
+  variant.head_dim = 256;
+  EXPECT_EQ(variant.text(), "splitkv/d256/ring/bf16/softcap/m16n64s2w8");
+  EXPECT_EQ(Variant::parse(variant.text()), variant);
+}
+
+TEST(VariantText, RefusesAnyOtherText) {
+  for (const char* text :
+       {"", "splitkv/d512/contiguous/bf16", "splitkv/512/contiguous/bf16/m16n64s2w8",
+        "splitkv/d0512/contiguous/bf16/m16n64s2w8", "splitkv/d512/paged/bf16/m16n64s2w8",
+        "splitkv/d512/contiguous/fp8/m16n64s2w8", "splitkv/d512/contiguous/bf16/cap/m16n64s2w8",
+        "splitkv/d512/contiguous/bf16/m16n64s2",
+        "splitkv/d512/contiguous/bf16/m16n64s2w8/softcap"}) {
+    expect_refused(Variant::parse, text);
+  }
+}
+
+TEST(Candidate, HasTheVariantOfItsProblem) {
+  const Candidate candidate{"splitkv", {16, 64, 2, 8}, 33};
+  EXPECT_EQ(candidate.variant(Problem::parse(kProblem)).text(),
+            "splitkv/d512/contiguous/bf16/m16n64s2w8");
+  const Problem capped = Problem::parse("verify/b2/q4/kv9/h8x2/d256/w512/softcap/ring/bf16");
+  EXPECT_EQ(candidate.variant(capped).text(), "splitkv/d256/ring/bf16/softcap/m16n64s2w8");
+}
+
+TEST(KernelConfig, IsOrderedFieldByField) {
+  EXPECT_LT((KernelConfig{16, 128, 4, 16}), (KernelConfig{32, 16, 1, 2}));
+  EXPECT_LT((KernelConfig{16, 16, 4, 16}), (KernelConfig{16, 32, 1, 2}));
+  EXPECT_LT((KernelConfig{16, 16, 1, 16}), (KernelConfig{16, 16, 2, 2}));
+  EXPECT_LT((KernelConfig{16, 16, 1, 2}), (KernelConfig{16, 16, 1, 4}));
+}
+
+TEST(Families, AreFoundByNameAndHaveDifferentNames) {
+  std::set<std::string_view> names;
+  for (const Family& family : families()) {
+    EXPECT_TRUE(names.insert(family.name).second) << family.name;
+    EXPECT_EQ(find_family(family.name), &family);
+    EXPECT_GE(family.min_compute_capability, 80);
+  }
+  EXPECT_NE(find_family("splitkv"), nullptr);
+  EXPECT_EQ(find_family("splitk"), nullptr);
+  EXPECT_EQ(find_family(""), nullptr);
+}
+
+TEST(Families, OfferDistinctConfigsThatTheySupportThemselves) {
+  for (const Family& family : families()) {
+    for (const int head_dim : {64, 128, 256, 512}) {
+      Problem problem = Problem::parse(kProblem);
+      problem.head_dim = head_dim;
+      const auto configs = family.configs(head_dim);
+      EXPECT_GE(configs.size(), 8u) << family.name << " head_dim=" << head_dim;
+      const std::set<std::string> texts = [&] {
+        std::set<std::string> all;
+        for (const KernelConfig& config : configs) all.insert(text_of(config));
+        return all;
+      }();
+      EXPECT_EQ(texts.size(), configs.size());
+      for (const KernelConfig& config : configs) {
+        EXPECT_FALSE(family.supports(problem, config)) << text_of(config);
+      }
+    }
+  }
+}
+
+TEST(Families, RefuseConfigsThatTheTemplateCannotTakeWithTheNumbers) {
+  const Family& family = *find_family("splitkv");
+  // 16 warps have one 16x16 tile each to share: only two 16x8 tiles.
+  const auto too_many_warps = family.static_limits({16, 16, 2, 16}, 512);
+  ASSERT_TRUE(too_many_warps);
+  EXPECT_NE(too_many_warps->detail.find("16"), std::string::npos) << too_many_warps->detail;
+  const auto too_narrow = family.static_limits({64, 64, 2, 8}, 64);
+  ASSERT_TRUE(too_narrow);
+  EXPECT_NE(too_narrow->detail.find("head_dim=64"), std::string::npos) << too_narrow->detail;
+}
+
+TEST(Families, HaveADigestThatStaysTheSame) {
+  for (const Family& family : families()) {
+    EXPECT_EQ(family.template_digest(), family.template_digest());
+    EXPECT_NE(family.template_digest(), Digest{});
+  }
+}
+
+}  // namespace
+}  // namespace attune

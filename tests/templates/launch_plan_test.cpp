@@ -1,0 +1,110 @@
+#include "templates/launch_plan.h"
+
+#include <gtest/gtest.h>
+
+namespace attune {
+namespace {
+
+Problem global_decode() {
+  return Problem::parse("decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16");
+}
+Problem sliding_verify() {
+  return Problem::parse("verify/b3/q8/kv1-131072/h32x16/d256/w1024/ring/bf16");
+}
+
+TEST(LaunchPlan, GivesOneCtaToEachSplitKvHeadAndSequence) {
+  const LaunchPlan plan = plan_launch(global_decode(), {"splitkv", {16, 64, 2, 8}, 33});
+  EXPECT_EQ(plan.num_row_blocks, 1);
+  EXPECT_EQ(plan.split_cap, 33);
+  EXPECT_EQ(plan.split.grid, (Dim3{33, 4, 1}));
+  EXPECT_EQ(plan.split.block, (Dim3{256, 1, 1}));
+  EXPECT_EQ(plan.split.smem_bytes, splitkv_smem_bytes({16, 64, 2, 8}, 512));
+}
+
+TEST(LaunchPlan, RoundsRowBlocksUp) {
+  Problem problem = sliding_verify();  // 16 packed rows
+  EXPECT_EQ(plan_launch(problem, {"splitkv", {16, 64, 2, 8}, 8}).num_row_blocks, 1);
+  problem.seqlen_q = 9;  // 18 packed rows
+  const LaunchPlan plan = plan_launch(problem, {"splitkv", {16, 64, 2, 8}, 8});
+  EXPECT_EQ(plan.num_row_blocks, 2);
+  EXPECT_EQ(plan.split.grid, (Dim3{16, 16, 3}));
+  EXPECT_EQ(plan_launch(problem, {"splitkv", {32, 64, 2, 8}, 8}).num_row_blocks, 1);
+}
+
+TEST(LaunchPlan, NeedsNoCombineAndNoWorkspaceForOneSplit) {
+  const LaunchPlan plan = plan_launch(global_decode(), {"splitkv", {16, 64, 2, 8}, 1});
+  EXPECT_FALSE(plan.needs_combine);
+  EXPECT_EQ(plan.workspace_bytes(), 0u);
+}
+
+TEST(LaunchPlan, GivesTheCombineOneCtaForEachRowAndSliceOfColumns) {
+  const LaunchPlan plan = plan_launch(sliding_verify(), {"splitkv", {16, 64, 2, 8}, 8});
+  EXPECT_TRUE(plan.needs_combine);
+  EXPECT_EQ(plan.combine.grid, (Dim3{2 * 16, 16, 3}));  // 256 columns in 2 slices, 8 x 2 rows
+  EXPECT_EQ(plan.combine.block, (Dim3{kCombineThreads, 1, 1}));
+}
+
+TEST(LaunchPlan, HoldsEveryPartialRowInTheWorkspace) {
+  const Problem problem = sliding_verify();
+  const LaunchPlan plan = plan_launch(problem, {"splitkv", {32, 64, 2, 8}, 7});
+  // batch x kv heads x row blocks x splits x BLOCK_M
+  const std::size_t rows = std::size_t{3} * 16 * 1 * 7 * 32;
+  EXPECT_EQ(plan.o_partial_bytes, rows * 256 * 4);
+  EXPECT_EQ(plan.lse_partial_bytes, rows * 4);
+}
+
+TEST(LaunchPlan, KeepsBothPartsOfTheWorkspaceAligned) {
+  for (const int split_cap : {2, 3, 5, 33}) {
+    const LaunchPlan plan = plan_launch(Problem::parse("decode/b1/q1/kv1/h1x1/d64/contiguous/bf16"),
+                                        {"splitkv", {16, 16, 2, 2}, split_cap});
+    EXPECT_EQ(plan.o_partial_bytes % 256, 0u);
+    EXPECT_EQ(plan.lse_partial_bytes % 256, 0u);
+    EXPECT_GE(plan.lse_partial_bytes, std::size_t{16} * split_cap * 4);
+  }
+}
+
+TEST(LaunchPlan, CountsWorkspacesBeyondFourGigabytes) {
+  Problem problem = global_decode();
+  problem.batch = 4096;
+  const LaunchPlan plan = plan_launch(problem, {"splitkv", {128, 64, 2, 8}, 132});
+  EXPECT_EQ(plan.o_partial_bytes, std::size_t{4096} * 4 * 132 * 128 * 512 * 4);
+}
+
+TEST(SetPlanParams, FillsWhatProblemAndPlanDecide) {
+  const Problem problem = sliding_verify();
+  const LaunchPlan plan = plan_launch(problem, {"splitkv", {16, 64, 2, 8}, 8});
+  AttentionParams params{};
+  set_plan_params(problem, plan, 0x10000, &params);
+  EXPECT_EQ(reinterpret_cast<std::uint64_t>(params.o_partial), 0x10000u);
+  EXPECT_EQ(reinterpret_cast<std::uint64_t>(params.lse_partial), 0x10000u + plan.o_partial_bytes);
+  EXPECT_EQ(params.batch, 3);
+  EXPECT_EQ(params.seqlen_q, 8);
+  EXPECT_EQ(params.num_kv_heads, 16);
+  EXPECT_EQ(params.group_size, 2);
+  EXPECT_EQ(params.num_row_blocks, 1);
+  EXPECT_EQ(params.split_cap, 8);
+  EXPECT_EQ(params.window, 1024);
+  EXPECT_EQ(params.causal, 1);
+}
+
+TEST(SetPlanParams, LeavesTheCallersFieldsAlone) {
+  AttentionParams params{};
+  params.sm_scale = 0.5f;
+  params.softcap = 30.0f;
+  params.ring_capacity = 2048;
+  params.k_token_stride = 7;
+  const Problem problem = sliding_verify();
+  set_plan_params(problem, plan_launch(problem, {"splitkv", {16, 64, 2, 8}, 8}), 0, &params);
+  EXPECT_EQ(params.sm_scale, 0.5f);
+  EXPECT_EQ(params.softcap, 30.0f);
+  EXPECT_EQ(params.ring_capacity, 2048);
+  EXPECT_EQ(params.k_token_stride, 7);
+}
+
+TEST(AttentionParams, FitIntoKernelArguments) {
+  static_assert(std::is_trivially_copyable_v<AttentionParams>);
+  static_assert(sizeof(AttentionParams) <= 4096);
+}
+
+}  // namespace
+}  // namespace attune

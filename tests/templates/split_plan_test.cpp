@@ -1,0 +1,146 @@
+#include "templates/split_plan.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace attune {
+namespace {
+
+// Whether query token `token` of a sequence sees key `key`, straight from the definition.
+bool sees(int kv_len, int seqlen_q, int token, int window, bool causal, int key) {
+  const int position = kv_len - seqlen_q + token;
+  if (position < 0 || key < 0 || key >= kv_len) return false;
+  if (causal && key > position) return false;
+  return window == 0 || key > position - window;
+}
+
+// The keys that any of the tokens sees, found one by one. Sets `gap` when they are not one range.
+KeyRange naive_visible_keys(int kv_len, int seqlen_q, int first, int last, int window, bool causal,
+                            bool* gap) {
+  KeyRange range{0, 0};
+  bool any = false;
+  for (int key = 0; key < kv_len; ++key) {
+    bool seen = false;
+    for (int token = first; token <= last; ++token) {
+      seen |= sees(kv_len, seqlen_q, token, window, causal, key);
+    }
+    if (!seen) continue;
+    if (!any) range.begin = key;
+    if (any && key != range.end) *gap = true;
+    range.end = key + 1;
+    any = true;
+  }
+  return range;
+}
+
+TEST(VisibleKeys, AgreesWithTheDefinitionKeyByKey) {
+  bool gap = false;
+  for (int kv_len = 0; kv_len <= 24; ++kv_len) {
+    for (int seqlen_q = 1; seqlen_q <= 16; seqlen_q += seqlen_q < 4 ? 1 : 4) {
+      for (int first = 0; first < seqlen_q; ++first) {
+        for (int last = first; last < seqlen_q; ++last) {
+          for (const int window : {0, 1, 2, 7, 24, 100}) {
+            for (const bool causal : {true, false}) {
+              const KeyRange expected =
+                  naive_visible_keys(kv_len, seqlen_q, first, last, window, causal, &gap);
+              const KeyRange keys =
+                  visible_keys(kv_len, seqlen_q, first, last, window, causal ? 1 : 0);
+              ASSERT_EQ(keys.end - keys.begin, expected.end - expected.begin)
+                  << "kv_len=" << kv_len << " seqlen_q=" << seqlen_q << " tokens=" << first << "-"
+                  << last << " window=" << window << " causal=" << causal;
+              if (keys.end > keys.begin) {
+                ASSERT_EQ(keys.begin, expected.begin);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_FALSE(gap);
+}
+
+TEST(VisibleKeys, ArePartOfTheSequence) {
+  const KeyRange keys = visible_keys(131072, 16, 0, 15, 1024, 1);
+  EXPECT_EQ(keys.begin, 131072 - 16 - 1023);
+  EXPECT_EQ(keys.end, 131072);
+}
+
+TEST(VisibleKeys, AreNoneForAnEmptySequenceAndForTokensBeforeItsStart) {
+  for (const int causal : {0, 1}) {
+    const KeyRange empty = visible_keys(0, 1, 0, 0, 0, causal);
+    EXPECT_EQ(empty.begin, empty.end);
+    const KeyRange before = visible_keys(2, 8, 0, 5, 0, causal);
+    EXPECT_EQ(before.begin, before.end);
+  }
+}
+
+void check_split_plan(KeyRange keys, int block_n, int split_cap) {
+  const int length = keys.end - keys.begin;
+  const SplitPlan plan = plan_splits(keys, block_n, split_cap);
+  const auto where = [&] {
+    return testing::Message() << "keys=" << keys.begin << "-" << keys.end << " block_n=" << block_n
+                              << " split_cap=" << split_cap << " splits=" << plan.num_splits
+                              << " keys_per_split=" << plan.keys_per_split;
+  };
+  ASSERT_EQ(plan.keys.begin, keys.begin) << where();
+  ASSERT_EQ(plan.keys.end, keys.end) << where();
+  if (length == 0) {
+    ASSERT_EQ(plan.num_splits, 0) << where();
+    return;
+  }
+  ASSERT_GE(plan.num_splits, 1) << where();
+  ASSERT_LE(plan.num_splits, split_cap) << where();
+  ASSERT_EQ(plan.keys_per_split % kSplitGrain, 0) << where();
+  // Splits of keys_per_split keys, none empty and all keys in exactly one: the last ends the range.
+  ASSERT_LT((plan.num_splits - 1) * plan.keys_per_split, length) << where();
+  ASSERT_GE(plan.num_splits * plan.keys_per_split, length) << where();
+  // No more splits than tiles, so no CTA is started for less than about a tile.
+  ASSERT_LE(plan.num_splits, (length + block_n - 1) / block_n) << where();
+}
+
+TEST(PlanSplits, CoversEveryKeyOnceAtEveryShortLength) {
+  for (int length = 0; length <= 700; ++length) {
+    for (const int begin : {0, 1, 17}) {
+      for (const int block_n : {16, 32, 64, 128}) {
+        for (const int split_cap : {1, 2, 3, 16, 33, 132}) {
+          check_split_plan({begin, begin + length}, block_n, split_cap);
+        }
+      }
+    }
+  }
+}
+
+TEST(PlanSplits, CoversEveryKeyOnceAtLongLengths) {
+  for (const int power : {1 << 10, 1 << 13, 1 << 17, 1 << 20, 1 << 30}) {
+    for (int length = power - 2; length <= power; ++length) {
+      for (const int block_n : {16, 32, 64, 128}) {
+        for (const int split_cap : {1, 2, 7, 32, 33, 66, 132, 1056}) {
+          check_split_plan({0, length}, block_n, split_cap);
+        }
+      }
+    }
+  }
+}
+
+TEST(PlanSplits, GivesOneSplitToLessThanATile) {
+  const SplitPlan plan = plan_splits({5, 6}, 64, 33);
+  EXPECT_EQ(plan.num_splits, 1);
+  EXPECT_EQ(plan.keys_per_split, kSplitGrain);
+}
+
+TEST(PlanSplits, DividesAWindowEvenly) {
+  const SplitPlan plan = plan_splits({1000, 2024}, 64, 8);
+  EXPECT_EQ(plan.num_splits, 8);
+  EXPECT_EQ(plan.keys_per_split, 128);
+}
+
+TEST(PlanSplits, IsAConstantExpression) {
+  static_assert(plan_splits({0, 8192}, 64, 33).num_splits == 32);
+  static_assert(visible_keys(8192, 1, 0, 0, 0, 1).end == 8192);
+}
+
+}  // namespace
+}  // namespace attune
