@@ -1,0 +1,181 @@
+#include "jit/compile_pool.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "common/error.h"
+#include "jit/machine_limits.h"
+#include "jit/worker_process.h"
+#include "jit/worker_protocol.h"
+
+namespace attune {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kWorkerBytes = std::size_t{400} << 20;
+constexpr auto kPollInterval = std::chrono::milliseconds(100);
+
+// A worker and what it is doing. Without a process it is a free place for one.
+struct Slot {
+  std::unique_ptr<WorkerProcess> process;
+  const CompileJob* job = nullptr;
+  Clock::time_point deadline;
+};
+
+std::string name_of(const CompileJob& job) {
+  return fmt::format("source={} arch={}",
+                     job.source.split_symbol.empty() ? "probe" : job.source.split_symbol, job.arch);
+}
+
+// One call of CompilePool::run. Its destructor ends every worker.
+class Run {
+ public:
+  Run(const CompilePoolOptions& options, std::vector<CompileJob> jobs, int num_workers,
+      const std::function<void(CompileOutcome)>& done)
+      : options_(options),
+        jobs_(std::move(jobs)),
+        done_(done),
+        slots_(std::min(jobs_.size(), static_cast<std::size_t>(num_workers))) {}
+
+  std::size_t loop(const std::function<bool()>& stop) {
+    while (num_done_ < jobs_.size()) {
+      if (stop && stop()) break;
+      for (Slot& slot : slots_) assign(&slot);
+      wait();
+      for (Slot& slot : slots_) serve(&slot);
+    }
+    return num_done_;
+  }
+
+ private:
+  // Gives an idle slot the next job, and a process if it has none.
+  void assign(Slot* slot) {
+    if (slot->job != nullptr || next_job_ == jobs_.size()) return;
+    const CompileJob& job = jobs_[next_job_++];
+    if (slot->process == nullptr) {
+      try {
+        slot->process = std::make_unique<WorkerProcess>(options_.worker_path);
+      } catch (const Error& error) {
+        report({job.id, std::nullopt, error.what(), {}});
+        return;
+      }
+    }
+    slot->job = &job;
+    slot->deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                        std::chrono::duration<double>(options_.timeout_s));
+    slot->process->send(encode_job(job, options_.nvrtc));
+  }
+
+  // Sleeps until a worker has something to say, a deadline or the poll interval.
+  void wait() {
+    std::vector<pollfd> sockets;
+    auto wake = Clock::now() + kPollInterval;
+    for (const Slot& slot : slots_) {
+      if (slot.process == nullptr) continue;
+      const short events = slot.process->has_unsent() ? POLLIN | POLLOUT : POLLIN;
+      sockets.push_back({slot.process->socket(), events, 0});
+      if (slot.job != nullptr) wake = std::min(wake, slot.deadline);
+    }
+    if (sockets.empty()) return;  // every start failed: nothing to wait for
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(wake - Clock::now());
+    poll(sockets.data(), sockets.size(), static_cast<int>(std::max<long>(0, left.count())));
+  }
+
+  void serve(Slot* slot) {
+    if (slot->process == nullptr) return;
+    slot->process->send_more();
+    const bool alive = slot->process->receive();
+    std::optional<CompileOutcome> outcome;
+    try {
+      outcome = next_outcome(slot);
+    } catch (const Error& error) {  // it does not speak our protocol
+      slot->process.reset();
+      fail(slot, error.what());
+      return;
+    }
+    if (outcome) {
+      slot->job = nullptr;
+      report(std::move(*outcome));
+    }
+    if (!alive) {
+      const std::string how = slot->process->end();
+      slot->process.reset();
+      fail(slot, fmt::format("the compile worker died: {}", how));
+    } else if (slot->job != nullptr && Clock::now() >= slot->deadline) {
+      slot->process.reset();
+      fail(slot, fmt::format("the compile timed out: timeout_s={}", options_.timeout_s));
+    }
+  }
+
+  // The answer to the slot's job, once it is there. Throws Error for anything else.
+  std::optional<CompileOutcome> next_outcome(Slot* slot) {
+    const auto message = slot->process->next_message();
+    if (!message) return std::nullopt;
+    CompileOutcome outcome = decode_outcome(*message);
+    if (slot->job == nullptr || outcome.id != slot->job->id) {
+      throw Error("a compile worker answered for another job",
+                  fmt::format("answer={}", outcome.id));
+    }
+    return outcome;
+  }
+
+  // Ends the job of a slot, if it has one, without a binary.
+  void fail(Slot* slot, const std::string& reason) {
+    if (slot->job == nullptr) return;
+    const CompileJob& job = *std::exchange(slot->job, nullptr);
+    report({job.id, std::nullopt, fmt::format("{} {}", reason, name_of(job)), {}});
+  }
+
+  void report(CompileOutcome outcome) {
+    ++num_done_;
+    done_(std::move(outcome));
+  }
+
+  const CompilePoolOptions& options_;
+  const std::vector<CompileJob> jobs_;
+  const std::function<void(CompileOutcome)>& done_;
+  std::vector<Slot> slots_;
+  std::size_t next_job_ = 0;
+  std::size_t num_done_ = 0;
+};
+
+}  // namespace
+
+int worker_count(int cores, std::size_t free_bytes) {
+  const std::size_t by_memory = free_bytes / kWorkerBytes;
+  const auto by_cores = static_cast<std::size_t>(std::max(1, cores));
+  return static_cast<int>(std::max<std::size_t>(1, std::min(by_cores, by_memory)));
+}
+
+CompilePool::CompilePool(CompilePoolOptions options) : options_(std::move(options)) {
+  if (options_.worker_path.empty()) options_.worker_path = find_worker_program().string();
+  if (access(options_.worker_path.c_str(), X_OK) != 0) {
+    throw DeviceUnavailable("the compile worker program is missing",
+                            fmt::format("path={}", options_.worker_path),
+                            "name an executable attune-compile-worker, or leave the path empty");
+  }
+  if (options_.num_workers <= 0) {
+    const MachineLimits limits = machine_limits();
+    options_.num_workers = worker_count(limits.cores, limits.free_bytes);
+  }
+}
+
+CompilePool::~CompilePool() = default;
+
+int CompilePool::num_workers() const { return options_.num_workers; }
+
+std::size_t CompilePool::run(std::vector<CompileJob> jobs,
+                             const std::function<void(CompileOutcome)>& done,
+                             const std::function<bool()>& stop) {
+  return Run(options_, std::move(jobs), options_.num_workers, done).loop(stop);
+}
+
+}  // namespace attune

@@ -1,0 +1,149 @@
+#include "jit/compiler.h"
+
+#include <chrono>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "common/error.h"
+#include "jit/nvrtc_library.h"
+
+namespace attune {
+namespace {
+
+std::vector<std::string> option_list(const std::string& arch) {
+  return {
+      fmt::format("--gpu-architecture={}", arch),
+      "-std=c++20",          // structural template arguments
+      "-default-device",     // headers shared with the host have no __device__
+      "-lineinfo",           // profiles show source lines; the code is the same
+      "--ptxas-options=-v",  // resources in the log
+  };
+}
+
+// Owns an nvrtcProgram.
+class Program {
+ public:
+  Program(const NvrtcLibrary& nvrtc, const Source& source, const std::string& name)
+      : nvrtc_(nvrtc) {
+    std::vector<std::string> copies;  // NVRTC wants terminated strings
+    copies.reserve(2 * source.headers.size());
+    std::vector<const char*> texts;
+    std::vector<const char*> names;
+    for (const EmbeddedFile& header : source.headers) {
+      texts.push_back(copies.emplace_back(header.text).c_str());
+      names.push_back(copies.emplace_back(header.name).c_str());
+    }
+    const NvrtcResult result =
+        nvrtc_.create_program(&program_, source.text.c_str(), name.c_str(),
+                              static_cast<int>(texts.size()), texts.data(), names.data());
+    if (result != 0) {
+      throw CompileError("NVRTC cannot take the source",
+                         fmt::format("status={}", nvrtc_.get_error_string(result)), {},
+                         source.text);
+    }
+  }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+  ~Program() { nvrtc_.destroy_program(&program_); }
+
+  NvrtcResult compile(const std::vector<std::string>& options) {
+    std::vector<const char*> pointers;
+    for (const std::string& option : options) pointers.push_back(option.c_str());
+    return nvrtc_.compile_program(program_, static_cast<int>(pointers.size()), pointers.data());
+  }
+
+  std::string log() const {
+    std::size_t bytes = 0;
+    if (nvrtc_.get_log_size(program_, &bytes) != 0 || bytes <= 1) return {};
+    std::string log(bytes, '\0');
+    if (nvrtc_.get_log(program_, log.data()) != 0) return {};
+    log.resize(bytes - 1);  // without the terminator
+    return log;
+  }
+
+  // Empty when NVRTC has none.
+  std::vector<std::byte> cubin() const {
+    std::size_t bytes = 0;
+    if (nvrtc_.get_cubin_size(program_, &bytes) != 0) return {};
+    std::vector<std::byte> cubin(bytes);
+    if (nvrtc_.get_cubin(program_, reinterpret_cast<char*>(cubin.data())) != 0) return {};
+    return cubin;
+  }
+
+ private:
+  const NvrtcLibrary& nvrtc_;
+  NvrtcProgram program_ = nullptr;
+};
+
+// Length first, so that no two lists of parts give the same bytes.
+void append_part(std::string_view part, std::string* all) {
+  *all += fmt::format("{}:", part.size());
+  *all += part;
+}
+
+}  // namespace
+
+struct Compiler::State {
+  NvrtcLibrary nvrtc;
+};
+
+Compiler::Compiler(const NvrtcSearch& search)
+    : state_(std::make_unique<State>(State{open_nvrtc(search)})) {}
+Compiler::~Compiler() = default;
+Compiler::Compiler(Compiler&&) noexcept = default;
+Compiler& Compiler::operator=(Compiler&&) noexcept = default;
+
+const std::string& Compiler::version() const { return state_->nvrtc.version; }
+const std::string& Compiler::library_path() const { return state_->nvrtc.path; }
+
+std::string Compiler::options(const std::string& arch) {
+  return fmt::format("{}", fmt::join(option_list(arch), " "));
+}
+
+Digest Compiler::key(const Source& source, const std::string& arch) const {
+  std::string inputs;
+  append_part(source.text, &inputs);
+  for (const EmbeddedFile& header : source.headers) {
+    append_part(header.name, &inputs);
+    append_part(header.text, &inputs);
+  }
+  append_part(options(arch), &inputs);
+  append_part(arch, &inputs);
+  append_part(version(), &inputs);
+  return digest_of(inputs);
+}
+
+Binary Compiler::compile(const Source& source, const std::string& arch) const {
+  const auto begin = std::chrono::steady_clock::now();
+  const std::string name = source.split_symbol.empty() ? "probe" : source.split_symbol;
+  Program program(state_->nvrtc, source, fmt::format("{}.cu", name));
+  const NvrtcResult result = program.compile(option_list(arch));
+  std::string log = program.log();
+  std::vector<std::byte> cubin;
+  if (result == 0) cubin = program.cubin();
+  if (cubin.empty()) {
+    throw CompileError("cannot compile the kernel",
+                       fmt::format("source={} arch={} nvrtc={} status={}", name, arch, version(),
+                                   state_->nvrtc.get_error_string(result)),
+                       std::move(log), source.text);
+  }
+  PtxasReport report = parse_ptxas_log(log);
+  Binary binary;
+  binary.key = key(source, arch);
+  binary.content = digest_of(cubin);
+  binary.arch = arch;
+  binary.nvrtc_version = version();
+  binary.options = options(arch);
+  binary.cubin = std::move(cubin);
+  binary.kernels = std::move(report.kernels);
+  binary.notes = std::move(report.notes);
+  binary.log = std::move(log);
+  const std::chrono::duration<double, std::milli> elapsed =
+      std::chrono::steady_clock::now() - begin;
+  binary.compile_ms = elapsed.count();
+  return binary;
+}
+
+}  // namespace attune

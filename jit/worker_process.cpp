@@ -1,0 +1,166 @@
+#include "jit/worker_process.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/error.h"
+#include "jit/worker_protocol.h"
+
+namespace attune {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kWorkerName = "attune-compile-worker";
+
+// An owner for the end of the socket that goes to the child.
+struct FileDescriptor {
+  int fd = -1;
+  ~FileDescriptor() {
+    if (fd >= 0) close(fd);
+  }
+};
+
+// posix_spawn, not fork: a large process would copy its page tables, and only async-signal-safe
+// calls are allowed after fork in one with threads.
+int spawn(const std::string& program, int socket, pid_t* pid) {
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, socket, STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, socket, STDOUT_FILENO);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setpgroup(&attributes, 0);
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
+  std::string name = program;
+  char* arguments[] = {name.data(), nullptr};
+  // The environment is passed on unread: the loader finds NVRTC by it.
+  const int error = posix_spawn(pid, program.c_str(), &actions, &attributes, arguments, __environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  return error;
+}
+
+std::string describe_end(int status) {
+  if (WIFSIGNALED(status)) {
+    return fmt::format("signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
+  }
+  return fmt::format("exit status {}", WEXITSTATUS(status));
+}
+
+// The folder of a file with all links resolved; empty when there is none.
+fs::path folder_of(const fs::path& file) {
+  std::error_code error;
+  const fs::path real = fs::canonical(file, error);
+  return error ? fs::path() : real.parent_path();
+}
+
+}  // namespace
+
+WorkerProcess::WorkerProcess(const std::string& program) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    throw Error("cannot create a socket for a compile worker",
+                fmt::format("error={}", std::strerror(errno)));
+  }
+  socket_ = ends[0];
+  const FileDescriptor child{ends[1]};
+  const int flags = fcntl(socket_, F_GETFL);
+  fcntl(socket_, F_SETFL, flags | O_NONBLOCK);
+  if (const int error = spawn(program, child.fd, &pid_); error != 0) {
+    close(socket_);
+    throw Error("cannot start a compile worker",
+                fmt::format("program={} error={}", program, std::strerror(error)),
+                "check that it is an executable file");
+  }
+}
+
+WorkerProcess::~WorkerProcess() { end(); }
+
+void WorkerProcess::send(const std::string& message) {
+  unsent_ += frame(message);
+  send_more();
+}
+
+// A dead worker is noticed by receive(), so a failed send only drops what nobody will read.
+void WorkerProcess::send_more() {
+  while (!unsent_.empty()) {
+    const ssize_t sent = ::send(socket_, unsent_.data(), unsent_.size(), MSG_NOSIGNAL);
+    if (sent > 0) {
+      unsent_.erase(0, static_cast<std::size_t>(sent));
+    } else if (errno == EAGAIN) {
+      return;
+    } else if (errno != EINTR) {
+      unsent_.clear();
+    }
+  }
+}
+
+bool WorkerProcess::receive() {
+  std::vector<char> buffer(1 << 16);
+  while (true) {
+    const ssize_t got = ::recv(socket_, buffer.data(), buffer.size(), 0);
+    if (got > 0) {
+      received_.append(buffer.data(), static_cast<std::size_t>(got));
+    } else if (got < 0 && errno == EINTR) {
+      continue;
+    } else {
+      return got < 0 && errno == EAGAIN;
+    }
+  }
+}
+
+std::optional<std::string> WorkerProcess::next_message() { return take_frame(&received_); }
+
+std::string WorkerProcess::end() {
+  if (pid_ < 0) return {};
+  close(socket_);
+  int status = 0;
+  // One that ended by itself keeps its own status: it is a zombie until the wait below.
+  pid_t ended = waitpid(pid_, &status, WNOHANG);
+  kill(-pid_, SIGKILL);  // the group: also what the program started
+  while (ended != pid_ && (ended >= 0 || errno == EINTR)) ended = waitpid(pid_, &status, 0);
+  pid_ = -1;
+  socket_ = -1;
+  return describe_end(status);
+}
+
+std::filesystem::path find_worker_program() {
+  std::vector<fs::path> folders = {folder_of("/proc/self/exe")};
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<void*>(&find_worker_program), &info) != 0 &&
+      info.dli_fname != nullptr) {
+    folders.push_back(folder_of(info.dli_fname));
+  }
+  std::string looked_at;
+  for (const fs::path& folder : folders) {
+    if (folder.empty()) continue;
+    // "../../bin" serves a library in lib/<machine>.
+    for (const char* relative :
+         {".", "../bin", "../../bin", "../lib/attune", "../libexec/attune"}) {
+      const fs::path candidate = (folder / relative / kWorkerName).lexically_normal();
+      if (access(candidate.c_str(), X_OK) == 0) return candidate;
+      looked_at += fmt::format("{}{}", looked_at.empty() ? "" : ", ", candidate.string());
+    }
+  }
+  throw DeviceUnavailable("the compile worker program is missing",
+                          fmt::format("looked at {}", looked_at),
+                          "install it beside attune, or name it in ATTUNE_WORKER");
+}
+
+}  // namespace attune

@@ -1,0 +1,48 @@
+// One attune-compile-worker process and the socket to it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace attune {
+
+// Starts the program in its own process group, so that Ctrl-C reaches only us; ends it, and
+// whatever it started, in the destructor. Nothing here blocks but the destructor's wait for a
+// killed process.
+class WorkerProcess {
+ public:
+  // Throws Error when the program cannot be started.
+  explicit WorkerProcess(const std::string& program);
+  WorkerProcess(const WorkerProcess&) = delete;
+  WorkerProcess& operator=(const WorkerProcess&) = delete;
+  ~WorkerProcess();
+
+  int socket() const { return socket_; }
+  pid_t pid() const { return pid_; }
+  bool has_unsent() const { return !unsent_.empty(); }
+
+  void send(const std::string& message);  // sends what the socket takes, keeps the rest
+  void send_more();
+  // Reads what has arrived. False at the end of the stream: the process has died or closed it.
+  bool receive();
+  // The next whole message of what was read.
+  std::optional<std::string> next_message();
+
+  // Ends the process and says how it ended: "exit status 3", "signal 9 (Killed)".
+  std::string end();
+
+ private:
+  int socket_ = -1;
+  pid_t pid_ = -1;
+  std::string unsent_;
+  std::string received_;
+};
+
+// Finds attune-compile-worker: beside the running program or the library that holds this code, or
+// where an installation puts it relative to them. Throws DeviceUnavailable that lists the places.
+std::filesystem::path find_worker_program();
+
+}  // namespace attune
