@@ -54,8 +54,8 @@ install_nvrtc() {
   python3 -m pip --version >/dev/null 2>&1 || install_packages python3 python3-pip
   printf 'bootstrap: no CUDA 13 toolkit here, taking %s from PyPI into %s\n' "$NVRTC_PACKAGE" "$NVRTC_FOLDER"
   rm -rf "$NVRTC_FOLDER.partial"
-  python3 -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-deps --only-binary=:all: \
-    --target "$NVRTC_FOLDER.partial" "$NVRTC_PACKAGE" ||
+  python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-cache-dir --no-deps \
+    --only-binary=:all: --target "$NVRTC_FOLDER.partial" "$NVRTC_PACKAGE" ||
     fail "cannot get NVRTC: package=$NVRTC_PACKAGE; check the network, or set ATTUNE_NVRTC to the folder of libnvrtc"
   rm -rf "$NVRTC_FOLDER"
   mv "$NVRTC_FOLDER.partial" "$NVRTC_FOLDER"

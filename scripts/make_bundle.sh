@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Makes a relocatable folder for machines without a compiler: scripts/make_bundle.sh OUT_DIR
+# It needs glibc of this machine or later, a driver for kernels and libnvrtc for compiling; see docs/bundle.md.
+set -euo pipefail
+[ $# -eq 1 ] || { echo "usage: $0 OUT_DIR" >&2; exit 2; }
+mkdir -p "$1"
+out=$(cd "$1" && pwd)
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+MAX_BYTES=$((64 << 20))
+ALLOWED_LIBRARIES='^(libattune\.so|libc\.so\.6|libm\.so\.6|libdl\.so\.2|libpthread\.so\.0|ld-linux-.*\.so\.[0-9]+)$'
+
+fail() {
+  printf 'make_bundle: %s\n' "$*" >&2
+  exit 1
+}
+
+# Fails when a program of the bundle needs a library that a bare machine may lack.
+check_libraries() {
+  local file library
+  while IFS= read -r -d '' file; do
+    readelf -h "$file" >/dev/null 2>&1 || continue
+    while read -r library; do
+      [[ $library =~ $ALLOWED_LIBRARIES ]] ||
+        fail "a program is not self-contained: file=${file#"$out"/} needs=$library; link it statically"
+    done < <(readelf -d "$file" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
+  done < <(find "$out/bin" "$out/lib" "$out/tests" "$out/examples" -type f -print0)
+}
+
+if [ -n "$(ls -A "$out")" ] && [ ! -e "$out/run_tests.sh" ]; then
+  fail "the folder holds something else: out=$out; name an empty folder or an earlier bundle"
+fi
+rm -rf "${out:?}"/*
+
+cmake --preset bundle
+cmake --build --preset bundle
+cmake --install build/bundle --prefix "$out" --strip >/dev/null
+cmake --install build/bundle --prefix "$out" --strip --component tests >/dev/null
+cp scripts/run_tests.sh docs/bundle.md "$out"
+
+check_libraries
+bytes=$(du -sb "$out" | cut -f1)
+[ "$bytes" -lt "$MAX_BYTES" ] || fail "the bundle is too large: bytes=$bytes limit=$MAX_BYTES"
+glibc=$(find "$out/bin" "$out/lib" "$out/tests" -type f -exec readelf -V {} + 2>/dev/null |
+  grep -o 'GLIBC_2\.[0-9]*' | sort -uV | tail -n 1)
+printf 'bundle: %s, %d programs of tests, %d MiB, needs %s\n' "$out" \
+  "$(find "$out/tests" -type f | wc -l)" $((bytes >> 20)) "$glibc"
