@@ -1,0 +1,131 @@
+// Computes  out and lse from the partial results of the splits of splitkv.cuh:
+//           lse = log sum exp(lse_i), out = sum exp(lse_i - lse) * o_i.
+// Grid      (slices of the head dimension * packed rows of a KV head, num_kv_heads, batch).
+// Threads: 128. Tiles     one row x combine_columns(head_dim) columns; a lane holds 4 of them (2 at
+// head_dim 64), the warps share
+//           the splits, each with a running maximum of its own.
+// Sync      griddepcontrol_wait: the partials are visible. One __syncthreads: the warps' sums are
+// visible to the first
+//           warp, which writes.
+// Splits    the same plan as in the split kernel, from the same kv_len. One split or none: nothing
+// to do, the
+//           split kernel has written the row.
+#pragma once
+
+#include "templates/config.h"
+#include "templates/device/ptx.cuh"
+#include "templates/device/softmax.cuh"
+#include "templates/params.h"
+#include "templates/split_plan.h"
+
+namespace attune {
+
+// Floats that are loaded by one instruction.
+template <int kCount>
+struct alignas(kCount * 4) Vector {
+  float value[kCount];
+};
+
+// Weighted sum of some splits: sum_i 2^(lse_i - max) * o_i.
+template <int kCount>
+struct PartialSum {
+  float max = negative_infinity();
+  float weight = 0.0f;
+  float value[kCount] = {};
+
+  __device__ __forceinline__ void add(float other_max, float other_weight,
+                                      const float (&other)[kCount]) {
+    const float new_max = fmaxf(max, other_max);
+    const float subtract = finite_or_zero(new_max);
+    const float keep = ex2(max - subtract);
+    const float take = ex2(other_max - subtract);
+    max = new_max;
+    weight = weight * keep + other_weight * take;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) value[i] = value[i] * keep + other[i] * take;
+  }
+};
+
+template <KernelConfig kConfig, int kHeadDim>
+__device__ __forceinline__ void combine(const AttentionParams& p) {
+  constexpr int BLOCK_M = kConfig.block_m;
+  constexpr int kColumns = combine_columns(kHeadDim);
+  constexpr int kLaneColumns = kColumns / kWarpSize;
+  constexpr int kSlices = kHeadDim / kColumns;
+  constexpr int kWarps = kCombineThreads / kWarpSize;
+  constexpr int kLoads = 4;  // splits in flight per warp
+  using LaneColumns = Vector<kLaneColumns>;
+  __shared__ float values[kWarps][kColumns];
+  __shared__ float maxima[kWarps];
+  __shared__ float weights[kWarps];
+
+  const int lane = threadIdx.x % kWarpSize;
+  const int warp = threadIdx.x / kWarpSize;
+  const int slice = blockIdx.x % kSlices;
+  const int packed = blockIdx.x / kSlices;
+  const int kv_head = blockIdx.y;
+  const int batch_idx = blockIdx.z;
+  const int row_block = packed / BLOCK_M;
+  const int first_row = row_block * BLOCK_M;
+  const int last_row = min(first_row + BLOCK_M, p.seqlen_q * p.group_size) - 1;
+  const KeyRange keys = visible_keys(p.kv_len[batch_idx], p.seqlen_q, first_row / p.group_size,
+                                     last_row / p.group_size, p.window, p.causal);
+  const int num_splits = plan_splits(keys, kConfig.block_n, p.split_cap).num_splits;
+  const int64 first = partial_row(batch_idx, p.num_kv_heads, kv_head, p.num_row_blocks, row_block,
+                                  p.split_cap, 0, BLOCK_M, packed - first_row);
+  const float* const lse_partial = p.lse_partial + first;
+  const float* const o_partial =
+      p.o_partial + first * kHeadDim + slice * kColumns + lane * kLaneColumns;
+
+  // Before the early exit too: this grid must not end before the split kernel has.
+  griddepcontrol_wait();
+  if (num_splits <= 1) return;
+
+  PartialSum<kLaneColumns> sum;
+  for (int split = warp; split < num_splits; split += kWarps * kLoads) {
+    float lse[kLoads];
+    LaneColumns part[kLoads];
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      // Past the end the last split is read again and gets no weight.
+      const int64 at = static_cast<int64>(min(split + i * kWarps, num_splits - 1)) * BLOCK_M;
+      lse[i] = split + i * kWarps < num_splits ? lse_partial[at] : negative_infinity();
+      part[i] = *reinterpret_cast<const LaneColumns*>(o_partial + at * kHeadDim);
+    }
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) sum.add(lse[i], 1.0f, part[i].value);
+  }
+#pragma unroll
+  for (int i = 0; i < kLaneColumns; ++i) values[warp][lane * kLaneColumns + i] = sum.value[i];
+  maxima[warp] = sum.max;
+  weights[warp] = sum.weight;
+  __syncthreads();
+  if (warp != 0) return;
+
+#pragma unroll
+  for (int other = 1; other < kWarps; ++other) {
+    float value[kLaneColumns];
+#pragma unroll
+    for (int i = 0; i < kLaneColumns; ++i) value[i] = values[other][lane * kLaneColumns + i];
+    sum.add(maxima[other], weights[other], value);
+  }
+  const float inverse = sum.weight > 0.0f ? 1.0f / sum.weight : 0.0f;
+  const int token = packed / p.group_size;
+  const int head = kv_head * p.group_size + packed % p.group_size;
+  uint16* const out = static_cast<uint16*>(p.out) + batch_idx * p.out_batch_stride +
+                      token * p.out_token_stride + head * p.out_head_stride + slice * kColumns +
+                      lane * kLaneColumns;
+#pragma unroll
+  for (int i = 0; i < kLaneColumns; i += 2) {
+    *reinterpret_cast<uint32*>(out + i) =
+        cvt_bf16x2(sum.value[i] * inverse, sum.value[i + 1] * inverse);
+  }
+  if (p.lse != nullptr && slice == 0 && lane == 0) {
+    const int num_q_heads = p.num_kv_heads * p.group_size;
+    const int64 query = static_cast<int64>(batch_idx) * p.seqlen_q + token;
+    p.lse[query * num_q_heads + head] =
+        sum.weight > 0.0f ? (sum.max + lg2(sum.weight)) * kLn2 : negative_infinity();
+  }
+}
+
+}  // namespace attune

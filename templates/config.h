@@ -24,6 +24,20 @@ constexpr int kWarpSize = 32;
 constexpr int kMmaRows = 16;         // rows of one mma.sync.m16n8k16 tile
 constexpr int kMmaTokens = 8;        // columns of one mma.sync.m16n8k16 tile
 constexpr int kBytesPerElement = 2;  // bf16
+// A warp's share of the output columns is a multiple of this: one ldmatrix.x4.trans of V.
+constexpr int kOutputColumnsPerWarp = 16;
+
+// The combine: a CTA of 4 warps reduces 128 columns of one row, its warps sharing the splits
+// (h200-constants.md 7: best up to 16 rows a head; from 32 on within 1 us of the best shape).
+constexpr int kCombineThreads = 128;
+constexpr int combine_columns(int head_dim) { return head_dim < 128 ? head_dim : 128; }
+
+// Work of one CTA in one iteration of the tensor probe (templates/probe.cuh).
+constexpr int kProbeTensorThreads = 256;
+constexpr double probe_tensor_flops_per_iteration(bool wgmma) {
+  // wgmma: 2 warpgroups x 4 x m64n256k16; mma.sync: 8 warps x 16 x m16n8k16.
+  return wgmma ? 2.0 * 4 * 2 * 64 * 256 * 16 : 8.0 * 16 * 2 * 16 * 8 * 16;
+}
 
 // How the warps of a CTA divide the score tile: `rows` groups along BLOCK_M times `tokens` groups
 // along BLOCK_N.

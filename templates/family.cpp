@@ -1,0 +1,173 @@
+#include "templates/family.h"
+
+#include <array>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "common/error.h"
+
+namespace attune {
+namespace {
+
+constexpr std::array<Family, 1> kFamilies = {Family{"splitkv", "templates/splitkv.cuh", 80}};
+
+const EmbeddedFile& embedded_file(std::string_view name) {
+  for (const EmbeddedFile& file : embedded_files()) {
+    if (file.name == name) return file;
+  }
+  throw Error("a template includes a file that is not embedded", fmt::format("file={}", name),
+              "list it in templates/CMakeLists.txt");
+}
+
+// Adds `name` and every file it includes, directly or not.
+void collect_includes(std::string_view name, std::set<std::string_view>* files) {
+  if (!files->insert(name).second) return;
+  const std::string_view text = embedded_file(name).text;
+  constexpr std::string_view kInclude = "#include \"";
+  for (std::size_t at = text.find(kInclude); at != std::string_view::npos;
+       at = text.find(kInclude, at + 1)) {
+    const std::size_t begin = at + kInclude.size();
+    collect_includes(text.substr(begin, text.find('"', begin) - begin), files);
+  }
+}
+
+// Reads "<letter><number>" at the front of `text` and drops it.
+std::optional<int> take_field(char letter, std::string_view* text) {
+  if (text->empty() || text->front() != letter) return std::nullopt;
+  std::size_t end = 1;
+  while (end < text->size() && (*text)[end] >= '0' && (*text)[end] <= '9') ++end;
+  const auto value = parse_int(text->substr(1, end - 1));
+  if (!value || *value > 1 << 20) return std::nullopt;
+  text->remove_prefix(end);
+  return static_cast<int>(*value);
+}
+
+[[noreturn]] void bad_text(std::string_view what, std::string_view text, std::string_view form) {
+  throw InvalidArgument(fmt::format("cannot read the {}", what), fmt::format("'{}'", text),
+                        fmt::format("the form is {}", form));
+}
+
+constexpr std::string_view kConfigForm = "m<BLOCK_M>n<BLOCK_N>s<stages>w<warps>";
+constexpr std::string_view kCandidateForm = "<family>/m<BLOCK_M>n<BLOCK_N>s<stages>w<warps>/x<cap>";
+constexpr std::string_view kVariantForm =
+    "<family>/d<head_dim>/<layout>/<dtype>[/softcap]/m<BLOCK_M>n<BLOCK_N>s<stages>w<warps>";
+
+}  // namespace
+
+std::string text_of(const KernelConfig& config) {
+  return fmt::format("m{}n{}s{}w{}", config.block_m, config.block_n, config.num_stages,
+                     config.num_warps);
+}
+
+KernelConfig parse_config(std::string_view text) {
+  std::string_view rest = text;
+  const auto block_m = take_field('m', &rest);
+  const auto block_n = take_field('n', &rest);
+  const auto num_stages = take_field('s', &rest);
+  const auto num_warps = take_field('w', &rest);
+  if (!block_m || !block_n || !num_stages || !num_warps || !rest.empty()) {
+    bad_text("kernel config", text, kConfigForm);
+  }
+  const KernelConfig config{*block_m, *block_n, *num_stages, *num_warps};
+  if (text_of(config) != text) bad_text("kernel config", text, kConfigForm);
+  return config;
+}
+
+std::string Variant::text() const {
+  return fmt::format("{}/d{}/{}/{}{}/{}", family, head_dim, name_of(kv_layout), name_of(dtype),
+                     softcap ? "/softcap" : "", text_of(config));
+}
+
+Variant Variant::parse(std::string_view text) {
+  const auto parts = split(text, '/');
+  if (parts.size() < 5 || parts.size() > 6) bad_text("variant", text, kVariantForm);
+  Variant variant;
+  variant.family = parts[0];
+  std::string_view head_dim = parts[1];
+  variant.head_dim = take_field('d', &head_dim).value_or(0);
+  variant.kv_layout =
+      parts[2] == name_of(KvLayout::kRing) ? KvLayout::kRing : KvLayout::kContiguous;
+  variant.softcap = parts.size() == 6;
+  variant.config = parse_config(parts.back());
+  if (variant.text() != text) bad_text("variant", text, kVariantForm);
+  return variant;
+}
+
+std::string Candidate::text() const {
+  return fmt::format("{}/{}/x{}", family, text_of(config), split_cap);
+}
+
+Candidate Candidate::parse(std::string_view text) {
+  const auto parts = split(text, '/');
+  if (parts.size() != 3) bad_text("candidate", text, kCandidateForm);
+  Candidate candidate;
+  candidate.family = parts[0];
+  candidate.config = parse_config(parts[1]);
+  std::string_view cap = parts[2];
+  candidate.split_cap = take_field('x', &cap).value_or(0);
+  if (candidate.split_cap < 1 || candidate.text() != text) {
+    bad_text("candidate", text, kCandidateForm);
+  }
+  return candidate;
+}
+
+Variant Candidate::variant(const Problem& problem) const {
+  return {family, problem.head_dim, problem.kv_layout, problem.softcap, problem.dtype, config};
+}
+
+std::vector<KernelConfig> Family::configs(int head_dim) const {
+  std::vector<KernelConfig> all;
+  for (const int block_m : {16, 32, 64, 128}) {
+    for (const int block_n : {16, 32, 64, 128}) {
+      for (const int num_stages : {1, 2, 3, 4}) {
+        for (const int num_warps : {2, 4, 8, 16}) {
+          const KernelConfig config{block_m, block_n, num_stages, num_warps};
+          if (!static_limits(config, head_dim)) all.push_back(config);
+        }
+      }
+    }
+  }
+  return all;
+}
+
+std::optional<Unsupported> Family::static_limits(const KernelConfig& config, int head_dim) const {
+  if (score_warp_grid(config).rows == 0) {
+    return Unsupported{fmt::format("{} warps do not divide a {}x{} score tile", config.num_warps,
+                                   config.block_m, config.block_n)};
+  }
+  const int columns = head_dim / config.num_warps;
+  if (columns % kOutputColumnsPerWarp != 0 || columns == 0) {
+    return Unsupported{fmt::format("head_dim={} over num_warps={} is no multiple of {} columns",
+                                   head_dim, config.num_warps, kOutputColumnsPerWarp)};
+  }
+  return std::nullopt;
+}
+
+std::optional<Unsupported> Family::supports(const Problem& problem,
+                                            const KernelConfig& config) const {
+  return static_limits(config, problem.head_dim);
+}
+
+Digest Family::template_digest() const {
+  std::set<std::string_view> files;
+  for (const std::string_view entry : {entry_file, std::string_view("templates/combine.cuh")}) {
+    collect_includes(entry, &files);
+  }
+  std::string all;
+  for (const std::string_view file : files) {
+    all += fmt::format("{}:{}\n", file, digest_of(embedded_file(file).text).text());
+  }
+  return digest_of(all);
+}
+
+std::span<const Family> families() { return kFamilies; }
+
+const Family* find_family(std::string_view name) {
+  for (const Family& family : kFamilies) {
+    if (family.name == name) return &family;
+  }
+  return nullptr;
+}
+
+}  // namespace attune

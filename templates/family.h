@@ -69,7 +69,9 @@ struct Family {
   std::vector<KernelConfig> configs(int head_dim) const;
   // Whether the template's own static limits admit this problem and config.
   std::optional<Unsupported> supports(const Problem& problem, const KernelConfig& config) const;
-  // Digest of the template and of every file it includes, by content.
+  // Whether the template can be instantiated at all: the limits its static_asserts state.
+  std::optional<Unsupported> static_limits(const KernelConfig& config, int head_dim) const;
+  // Digest of the template, of the combine and of every file they include, by content.
   Digest template_digest() const;
 };
 

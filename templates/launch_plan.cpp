@@ -1,0 +1,57 @@
+#include "templates/launch_plan.h"
+
+namespace attune {
+namespace {
+
+constexpr std::size_t kWorkspaceAlignment = 256;
+
+std::size_t round_up(std::size_t value, std::size_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace
+
+LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate) {
+  const KernelConfig& config = candidate.config;
+  LaunchPlan plan;
+  plan.num_row_blocks = (problem.num_rows() + config.block_m - 1) / config.block_m;
+  plan.split_cap = candidate.split_cap;
+  const auto blocks = static_cast<unsigned>(plan.num_row_blocks);
+  const auto kv_heads = static_cast<unsigned>(problem.num_kv_heads);
+  const auto batch = static_cast<unsigned>(problem.batch);
+  // Row blocks of one split are neighbours: they read the same keys, and the reads of neighbouring
+  // CTAs in step are merged on the way to L2 (h200-constants.md 4).
+  plan.split.grid = {blocks * static_cast<unsigned>(plan.split_cap), kv_heads, batch};
+  plan.split.block = {static_cast<unsigned>(config.num_warps * kWarpSize), 1, 1};
+  plan.split.smem_bytes = splitkv_smem_bytes(config, problem.head_dim);
+  plan.needs_combine = plan.split_cap > 1;
+  if (plan.needs_combine) {
+    const auto slices = static_cast<unsigned>(problem.head_dim / combine_columns(problem.head_dim));
+    const auto rows = static_cast<unsigned>(problem.num_rows());
+    plan.combine.grid = {slices * rows, kv_heads, batch};
+    plan.combine.block = {kCombineThreads, 1, 1};
+    plan.combine.programmatic = true;
+    const std::size_t partial_rows = std::size_t{1} * problem.batch * problem.num_kv_heads *
+                                     plan.num_row_blocks * plan.split_cap * config.block_m;
+    plan.o_partial_bytes =
+        round_up(partial_rows * problem.head_dim * sizeof(float), kWorkspaceAlignment);
+    plan.lse_partial_bytes = round_up(partial_rows * sizeof(float), kWorkspaceAlignment);
+  }
+  return plan;
+}
+
+void set_plan_params(const Problem& problem, const LaunchPlan& plan, std::uint64_t workspace,
+                     AttentionParams* params) {
+  params->o_partial = reinterpret_cast<float*>(workspace);
+  params->lse_partial = reinterpret_cast<float*>(workspace + plan.o_partial_bytes);
+  params->batch = problem.batch;
+  params->seqlen_q = problem.seqlen_q;
+  params->num_kv_heads = problem.num_kv_heads;
+  params->group_size = problem.group_size();
+  params->num_row_blocks = plan.num_row_blocks;
+  params->split_cap = plan.split_cap;
+  params->window = problem.window;
+  params->causal = problem.causal ? 1 : 0;
+}
+
+}  // namespace attune

@@ -19,6 +19,9 @@ struct KernelLaunch {
   Dim3 grid;
   Dim3 block;
   int smem_bytes = 0;  // dynamic
+  // The kernel waits for the one in front by itself (griddepcontrol.wait) and may start before its
+  // end.
+  bool programmatic = false;
 };
 
 struct LaunchPlan {

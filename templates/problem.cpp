@@ -1,0 +1,164 @@
+#include "templates/problem.h"
+
+#include <array>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/error.h"
+#include "common/text.h"
+
+namespace attune {
+namespace {
+
+constexpr int kMaxSeqlenQ = 16;
+constexpr std::array kHeadDims = {64, 128, 256, 512};
+constexpr const char* kForm =
+    "the form is op/b<batch>/q<seqlen_q>/kv<min>[-<max>]/h<q heads>x<kv heads>/d<head_dim>"
+    "[/w<window>][/full][/softcap]/<layout>/<dtype>, for instance "
+    "decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16";
+
+// Walks over the segments of a problem's text.
+class Segments {
+ public:
+  explicit Segments(std::string_view text) : text_(text), parts_(split(text, '/')) {}
+
+  std::string_view next(std::string_view what) {
+    if (idx_ == parts_.size()) fail(fmt::format("{} is missing", what));
+    return parts_[idx_++];
+  }
+  // Takes the next segment when it equals `word`.
+  bool take(std::string_view word) {
+    if (idx_ == parts_.size() || parts_[idx_] != word) return false;
+    ++idx_;
+    return true;
+  }
+  bool next_starts_with(std::string_view prefix) const {
+    return idx_ < parts_.size() && parts_[idx_].starts_with(prefix);
+  }
+  void expect_end() {
+    if (idx_ != parts_.size()) fail(fmt::format("'{}' is left over", parts_[idx_]));
+  }
+  int number(std::string_view text, std::string_view what) const {
+    const auto value = parse_int(text);
+    if (!value || *value < 0 || *value > std::numeric_limits<int>::max()) {
+      fail(fmt::format("{}='{}' is not a number", what, text));
+    }
+    return static_cast<int>(*value);
+  }
+  // The number behind `prefix` in the next segment.
+  int prefixed(std::string_view prefix, std::string_view what) {
+    return number(without_prefix(prefix, what), what);
+  }
+  std::string_view without_prefix(std::string_view prefix, std::string_view what) {
+    const std::string_view part = next(what);
+    if (!part.starts_with(prefix)) {
+      fail(fmt::format("{} is expected as {}<number>, found '{}'", what, prefix, part));
+    }
+    return part.substr(prefix.size());
+  }
+  [[noreturn]] void fail(const std::string& what) const {
+    throw InvalidArgument("cannot read the problem", fmt::format("'{}': {}", text_, what), kForm);
+  }
+
+ private:
+  std::string_view text_;
+  std::vector<std::string_view> parts_;
+  std::size_t idx_ = 0;
+};
+
+KvRange parse_kv_range(Segments& segments) {
+  const std::string_view text = segments.without_prefix("kv", "kv");
+  const auto ends = split(text, '-');
+  if (ends.size() > 2) segments.fail(fmt::format("kv='{}' is not <min>[-<max>]", text));
+  const int min = segments.number(ends.front(), "kv");
+  return {min, segments.number(ends.back(), "kv")};
+}
+
+template <typename Enum, std::size_t N>
+Enum parse_name(Segments& segments, std::string_view what, const std::array<Enum, N>& values) {
+  const std::string_view text = segments.next(what);
+  std::string known;
+  for (const Enum value : values) {
+    if (name_of(value) == text) return value;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", name_of(value));
+  }
+  segments.fail(fmt::format("{}='{}' is not one of {}", what, text, known));
+}
+
+void require(bool holds, const Problem& problem, const std::string& what) {
+  if (!holds) {
+    throw InvalidArgument("the problem is not defined", fmt::format("{}: {}", problem.text(), what),
+                          kForm);
+  }
+}
+
+}  // namespace
+
+std::string Problem::text() const {
+  std::string text = fmt::format("{}/b{}/q{}/kv{}", name_of(op), batch, seqlen_q, kv.min);
+  if (kv.max != kv.min) text += fmt::format("-{}", kv.max);
+  text += fmt::format("/h{}x{}/d{}", num_q_heads, num_kv_heads, head_dim);
+  if (window > 0) text += fmt::format("/w{}", window);
+  if (!causal) text += "/full";
+  if (softcap) text += "/softcap";
+  return text + fmt::format("/{}/{}", name_of(kv_layout), name_of(dtype));
+}
+
+Problem Problem::parse(std::string_view text) {
+  Segments segments(text);
+  Problem problem;
+  problem.op = parse_name(segments, "op", std::array{Op::kDecode, Op::kVerify});
+  problem.batch = segments.prefixed("b", "batch");
+  problem.seqlen_q = segments.prefixed("q", "seqlen_q");
+  problem.kv = parse_kv_range(segments);
+  const std::string_view heads = segments.without_prefix("h", "heads");
+  const auto counts = split(heads, 'x');
+  if (counts.size() != 2)
+    segments.fail(fmt::format("heads='{}' is not <q heads>x<kv heads>", heads));
+  problem.num_q_heads = segments.number(counts[0], "num_q_heads");
+  problem.num_kv_heads = segments.number(counts[1], "num_kv_heads");
+  problem.head_dim = segments.prefixed("d", "head_dim");
+  if (segments.next_starts_with("w")) problem.window = segments.prefixed("w", "window");
+  problem.causal = !segments.take("full");
+  problem.softcap = segments.take("softcap");
+  problem.kv_layout =
+      parse_name(segments, "layout", std::array{KvLayout::kContiguous, KvLayout::kRing});
+  problem.dtype = parse_name(segments, "dtype", std::array{DataType::kBf16});
+  segments.expect_end();
+  problem.validate();
+  if (problem.text() != text) {
+    segments.fail(fmt::format("the canonical form is '{}'", problem.text()));
+  }
+  return problem;
+}
+
+void Problem::validate() const {
+  require(batch >= 1 && batch <= 65535, *this, "batch is 1 to 65535");
+  require(op != Op::kDecode || seqlen_q == 1, *this, "decode has q1; use verify for more");
+  require(op != Op::kVerify || (seqlen_q >= 2 && seqlen_q <= kMaxSeqlenQ), *this,
+          fmt::format("verify has q2 to q{}", kMaxSeqlenQ));
+  require(kv.min >= 1 && kv.max >= kv.min && kv.max <= (1 << 30), *this,
+          "kv is <min>[-<max>] with 1 <= min <= max <= 2^30");
+  require(num_kv_heads >= 1 && num_kv_heads <= 65535 && num_q_heads >= num_kv_heads &&
+              num_q_heads <= (1 << 20) && num_q_heads % num_kv_heads == 0,
+          *this, "the q heads are a multiple of the kv heads");
+  bool known_head_dim = false;
+  for (const int known : kHeadDims) known_head_dim |= head_dim == known;
+  require(known_head_dim, *this, "head_dim is 64, 128, 256 or 512");
+  require(window >= 0 && window <= (1 << 30), *this, "the window is 0 (all) to 2^30 keys");
+  require(kv_layout != KvLayout::kRing || window > 0, *this,
+          "a ring holds a window's keys only: add /w<window> or use contiguous");
+}
+
+std::string_view name_of(Op op) { return op == Op::kDecode ? "decode" : "verify"; }
+
+std::string_view name_of(KvLayout layout) {
+  return layout == KvLayout::kRing ? "ring" : "contiguous";
+}
+
+std::string_view name_of(DataType) { return "bf16"; }
+
+}  // namespace attune

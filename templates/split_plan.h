@@ -48,4 +48,12 @@ constexpr SplitPlan plan_splits(KeyRange keys, int block_n, int split_cap) {
   return {keys, (length + per_split - 1) / per_split, per_split};
 }
 
+// Row of o_partial and lse_partial that holds packed row `row` of a row block's split:
+// the layout [batch, num_kv_heads, num_row_blocks, split_cap, BLOCK_M].
+constexpr int64 partial_row(int batch_idx, int num_kv_heads, int kv_head, int num_row_blocks,
+                            int row_block, int split_cap, int split, int block_m, int row) {
+  const int64 head = static_cast<int64>(batch_idx) * num_kv_heads + kv_head;
+  return ((head * num_row_blocks + row_block) * split_cap + split) * block_m + row;
+}
+
 }  // namespace attune

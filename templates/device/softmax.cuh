@@ -1,0 +1,42 @@
+// Pieces of the online softmax, in the log2 domain. Source: Milakov and Gimelshein, 2018.
+#pragma once
+
+#include "templates/device/ptx.cuh"
+
+namespace attune {
+
+constexpr float kLog2E = 1.44269504088896340736f;
+constexpr float kLn2 = 0.69314718055994530942f;
+
+__device__ __forceinline__ float negative_infinity() { return -__int_as_float(0x7f800000); }
+
+// Reductions over the four lanes that share a row of an mma accumulator.
+__device__ __forceinline__ float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+// The maximum to subtract: 0 for a row that has seen no key, since -inf minus -inf is NaN.
+__device__ __forceinline__ float finite_or_zero(float row_max) {
+  return row_max == negative_infinity() ? 0.0f : row_max;
+}
+
+// tanh to about 1e-7: the hardware's tanh.approx is off by up to 5e-4 of the value, 0.02 at a cap
+// of 50.
+__device__ __forceinline__ float tanh_accurate(float x) {
+  return 1.0f - 2.0f / (ex2(2.0f * kLog2E * x) + 1.0f);
+}
+
+// Raw q.k to a scaled, capped score in log2 units.
+template <bool kSoftcap>
+__device__ __forceinline__ float scaled_score(float raw, float sm_scale, float softcap) {
+  if (kSoftcap) return kLog2E * softcap * tanh_accurate(raw * (sm_scale / softcap));
+  return raw * (sm_scale * kLog2E);
+}
+
+}  // namespace attune
