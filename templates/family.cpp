@@ -32,6 +32,11 @@ void collect_includes(std::string_view name, std::set<std::string_view>* files) 
   }
 }
 
+// K slots of fewer keys leave the memory idle, of more add nothing: 64 KB in flight per SM read at
+// the full rate (h200-constants.md 2), and at head_dim 256 that is 64 keys of K and V.
+constexpr int kMinKeysInFlight = 32;
+constexpr int kMaxKeysInFlight = 128;
+
 // Reads "<letter><number>" at the front of `text` and drops it.
 std::optional<int> take_field(char letter, std::string_view* text) {
   if (text->empty() || text->front() != letter) return std::nullopt;
@@ -123,6 +128,8 @@ std::vector<KernelConfig> Family::configs(int head_dim) const {
       for (const int num_stages : {1, 2, 3, 4}) {
         for (const int num_warps : {2, 4, 8, 16}) {
           const KernelConfig config{block_m, block_n, num_stages, num_warps};
+          const int keys_in_flight = block_n * num_stages;
+          if (keys_in_flight < kMinKeysInFlight || keys_in_flight > kMaxKeysInFlight) continue;
           if (!static_limits(config, head_dim)) all.push_back(config);
         }
       }
