@@ -85,6 +85,20 @@ void append_part(std::string_view part, std::string* all) {
 
 }  // namespace
 
+Digest source_key(const Source& source, const std::string& arch, const std::string& options,
+                  const std::string& nvrtc_version) {
+  std::string inputs;
+  append_part(source.text, &inputs);
+  for (const EmbeddedFile& header : source.headers) {
+    append_part(header.name, &inputs);
+    append_part(header.text, &inputs);
+  }
+  append_part(options, &inputs);
+  append_part(arch, &inputs);
+  append_part(nvrtc_version, &inputs);
+  return digest_of(inputs);
+}
+
 struct Compiler::State {
   NvrtcLibrary nvrtc;
 };
@@ -103,16 +117,7 @@ std::string Compiler::options(const std::string& arch) {
 }
 
 Digest Compiler::key(const Source& source, const std::string& arch) const {
-  std::string inputs;
-  append_part(source.text, &inputs);
-  for (const EmbeddedFile& header : source.headers) {
-    append_part(header.name, &inputs);
-    append_part(header.text, &inputs);
-  }
-  append_part(options(arch), &inputs);
-  append_part(arch, &inputs);
-  append_part(version(), &inputs);
-  return digest_of(inputs);
+  return source_key(source, arch, options(arch), version());
 }
 
 Binary Compiler::compile(const Source& source, const std::string& arch) const {

@@ -45,6 +45,10 @@ class Compiler {
   std::unique_ptr<State> state_;
 };
 
+// What Compiler::key is made of.
+Digest source_key(const Source& source, const std::string& arch, const std::string& options,
+                  const std::string& nvrtc_version);
+
 // Registers, spills, stack, shared memory and notes from what `--ptxas-options=-v` prints.
 struct PtxasReport {
   std::vector<KernelResources> kernels;

@@ -1,9 +1,8 @@
 #include "jit/driver.h"
 
-#include <dlfcn.h>
-#include <link.h>
-
 #include <fmt/format.h>
+
+#include "jit/shared_library.h"
 
 namespace attune {
 namespace {
@@ -15,46 +14,28 @@ constexpr std::string_view kInstallDriver =
 constexpr const char* kPlaces[] = {"libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1",
                                    "/usr/lib/wsl/lib/libcuda.so.1"};
 
-// dlerror() says "name: reason"; the name is known already.
-std::string load_failure(const char* place) {
-  const char* error = dlerror();
-  const std::string_view text = error == nullptr ? "unknown" : error;
-  const std::string prefix = fmt::format("{}: ", place);
-  return fmt::format("{} ({})", place,
-                     text.starts_with(prefix) ? text.substr(prefix.size()) : text);
-}
-
-std::string path_of(void* library, const char* opened_as) {
-  link_map* map = nullptr;
-  if (dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map != nullptr && map->l_name[0] != '\0') {
-    return map->l_name;
-  }
-  return opened_as;
-}
-
 // Looks symbols up in the driver. A function that changed its ABI is exported under a name per
 // version: the one that the declaration in driver.h describes is asked for.
 class Binder {
  public:
-  Binder(void* library, const std::string& path) : library_(library), path_(path) {}
+  explicit Binder(const SharedLibrary& library) : library_(library) {}
 
   template <typename Function>
   void operator()(const char* symbol, Function** function) {
-    optional(symbol, function);
+    find_symbol(library_, symbol, function);
     if (*function != nullptr) return;
     throw DeviceUnavailable("the CUDA driver is too old",
-                            fmt::format("library={} missing={}", path_, symbol),
+                            fmt::format("library={} missing={}", library_.path, symbol),
                             "install a driver for CUDA 12.0 or later");
   }
 
   template <typename Function>
   void optional(const char* symbol, Function** function) {
-    *function = reinterpret_cast<Function*>(dlsym(library_, symbol));
+    find_symbol(library_, symbol, function);
   }
 
  private:
-  void* library_;
-  const std::string& path_;
+  const SharedLibrary& library_;
 };
 
 void bind_devices(Binder& bind, Driver* driver) {
@@ -168,22 +149,20 @@ CudaError Driver::error(std::string_view what_failed, CuResult status,
 }
 
 std::shared_ptr<const Driver> load_driver() {
-  void* library = nullptr;
+  SharedLibrary library;
   std::string looked_at;
-  auto driver = std::make_shared<Driver>();
   for (const char* place : kPlaces) {
-    library = dlopen(place, RTLD_NOW | RTLD_LOCAL);
-    if (library != nullptr) {
-      driver->library = path_of(library, place);
-      break;
-    }
-    looked_at += fmt::format("{}{}", looked_at.empty() ? "" : ", ", load_failure(place));
+    library = open_shared_library(place);
+    if (library.handle != nullptr) break;
+    looked_at += fmt::format("{}{}", looked_at.empty() ? "" : ", ", library.problem);
   }
-  if (library == nullptr) {
+  if (library.handle == nullptr) {
     throw DeviceUnavailable("no CUDA driver found", fmt::format("looked for {}", looked_at),
                             kInstallDriver);
   }
-  Binder bind(library, driver->library);
+  auto driver = std::make_shared<Driver>();
+  driver->library = library.path;
+  Binder bind(library);
   bind_devices(bind, driver.get());
   bind_work(bind, driver.get());
   if (const CuResult status = driver->init(0); status != kCudaSuccess) {

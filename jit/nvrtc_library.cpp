@@ -1,8 +1,5 @@
 #include "jit/nvrtc_library.h"
 
-#include <dlfcn.h>
-#include <link.h>
-
 #include <algorithm>
 #include <string_view>
 #include <system_error>
@@ -10,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/error.h"
+#include "jit/shared_library.h"
 
 namespace attune {
 namespace {
@@ -52,62 +50,44 @@ void add_toolkit(const fs::path& toolkit, std::vector<fs::path>* folders) {
   folders->push_back(toolkit / "targets" / "sbsa-linux" / "lib");
 }
 
-std::string path_of(void* library, const std::string& opened_as) {
-  link_map* map = nullptr;
-  if (dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map != nullptr && map->l_name[0] != '\0') {
-    return map->l_name;
-  }
-  return opened_as;
-}
-
 void add_place(const std::string& place, std::string* looked_at) {
   *looked_at += fmt::format("{}{}", looked_at->empty() ? "" : ", ", place);
 }
 
-struct Opened {
-  void* library = nullptr;
-  std::string name;
-};
-
 // Opens NVRTC of a folder. NVRTC asks the loader for its builtins by bare name and has no run path:
 // opened before it, they are found wherever they lie.
-Opened open_file(const fs::path& file, std::string* looked_at) {
+SharedLibrary open_file(const fs::path& file, std::string* looked_at) {
   for (const fs::path& builtins : entries(file.parent_path(), "libnvrtc-builtins.so")) {
-    dlopen(builtins.c_str(), RTLD_NOW | RTLD_LOCAL);  // a failure shows when NVRTC compiles
+    open_shared_library(builtins);  // a failure shows when NVRTC compiles
   }
-  void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    const char* error = dlerror();
-    add_place(fmt::format("{} ({})", file.string(), error == nullptr ? "unknown" : error),
-              looked_at);
-  }
-  return {library, file.string()};
+  SharedLibrary library = open_shared_library(file);
+  if (library.handle == nullptr) add_place(library.problem, looked_at);
+  return library;
 }
 
-Opened open_in(const fs::path& folder, std::string* looked_at) {
-  for (const char* name : kNames) {
-    std::error_code error;
-    if (!fs::exists(folder / name, error)) continue;
-    if (Opened opened = open_file(folder / name, looked_at); opened.library != nullptr) {
-      return opened;
+SharedLibrary open_in(const std::vector<fs::path>& folders, std::string* looked_at) {
+  for (const fs::path& folder : folders) {
+    for (const char* name : kNames) {
+      std::error_code error;
+      if (!fs::exists(folder / name, error)) continue;
+      SharedLibrary library = open_file(folder / name, looked_at);
+      if (library.handle != nullptr) return library;
     }
+    add_place(folder.string(), looked_at);
   }
-  add_place(folder.string(), looked_at);
   return {};
 }
 
-Opened open_explicit(const std::string& path, std::string* looked_at) {
+SharedLibrary open_explicit(const std::string& path, std::string* looked_at) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return open_file(path, looked_at);
-  for (const fs::path& folder : nvrtc_folders_in(path)) {
-    if (Opened opened = open_in(folder, looked_at); opened.library != nullptr) return opened;
-  }
-  return {};
+  return open_in(nvrtc_folders_in(path), looked_at);
 }
 
-Opened open_anywhere(const NvrtcSearch& search, std::string* looked_at) {
+SharedLibrary open_anywhere(const NvrtcSearch& search, std::string* looked_at) {
   for (const char* name : kNames) {
-    if (void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL)) return {library, name};
+    SharedLibrary library = open_shared_library(name);
+    if (library.handle != nullptr) return library;
   }
   add_place(fmt::format("the loader's path ({} {} {})", kNames[0], kNames[1], kNames[2]),
             looked_at);
@@ -116,18 +96,16 @@ Opened open_anywhere(const NvrtcSearch& search, std::string* looked_at) {
     const auto more = nvrtc_folders_in(extra);
     folders.insert(folders.end(), more.begin(), more.end());
   }
-  for (const fs::path& folder : folders) {
-    if (Opened opened = open_in(folder, looked_at); opened.library != nullptr) return opened;
-  }
-  return {};
+  return open_in(folders, looked_at);
 }
 
 template <typename Function>
-void bind(const Opened& opened, const char* symbol, Function** function) {
-  *function = reinterpret_cast<Function*>(dlsym(opened.library, symbol));
+void bind(const SharedLibrary& library, const char* symbol, Function** function) {
+  find_symbol(library, symbol, function);
   if (*function != nullptr) return;
   throw DeviceUnavailable("the NVRTC library is not usable",
-                          fmt::format("library={} missing={}", opened.name, symbol), kInstallNvrtc);
+                          fmt::format("library={} missing={}", library.path, symbol),
+                          kInstallNvrtc);
 }
 
 }  // namespace
@@ -156,24 +134,24 @@ std::vector<fs::path> nvrtc_folders_in(const fs::path& folder) {
 NvrtcLibrary open_nvrtc(const NvrtcSearch& search) {
   std::string looked_at;
   const bool is_explicit = !search.nvrtc_path.empty();
-  const Opened opened = is_explicit ? open_explicit(search.nvrtc_path, &looked_at)
-                                    : open_anywhere(search, &looked_at);
-  if (opened.library == nullptr) {
+  const SharedLibrary library = is_explicit ? open_explicit(search.nvrtc_path, &looked_at)
+                                            : open_anywhere(search, &looked_at);
+  if (library.handle == nullptr) {
     throw DeviceUnavailable(
         is_explicit ? "no NVRTC library at the given place" : "no NVRTC library found",
         fmt::format("looked in {}", looked_at), kInstallNvrtc);
   }
   NvrtcLibrary nvrtc{};
-  nvrtc.path = path_of(opened.library, opened.name);
-  bind(opened, "nvrtcVersion", &nvrtc.get_version);
-  bind(opened, "nvrtcGetErrorString", &nvrtc.get_error_string);
-  bind(opened, "nvrtcCreateProgram", &nvrtc.create_program);
-  bind(opened, "nvrtcDestroyProgram", &nvrtc.destroy_program);
-  bind(opened, "nvrtcCompileProgram", &nvrtc.compile_program);
-  bind(opened, "nvrtcGetCUBINSize", &nvrtc.get_cubin_size);
-  bind(opened, "nvrtcGetCUBIN", &nvrtc.get_cubin);
-  bind(opened, "nvrtcGetProgramLogSize", &nvrtc.get_log_size);
-  bind(opened, "nvrtcGetProgramLog", &nvrtc.get_log);
+  nvrtc.path = library.path;
+  bind(library, "nvrtcVersion", &nvrtc.get_version);
+  bind(library, "nvrtcGetErrorString", &nvrtc.get_error_string);
+  bind(library, "nvrtcCreateProgram", &nvrtc.create_program);
+  bind(library, "nvrtcDestroyProgram", &nvrtc.destroy_program);
+  bind(library, "nvrtcCompileProgram", &nvrtc.compile_program);
+  bind(library, "nvrtcGetCUBINSize", &nvrtc.get_cubin_size);
+  bind(library, "nvrtcGetCUBIN", &nvrtc.get_cubin);
+  bind(library, "nvrtcGetProgramLogSize", &nvrtc.get_log_size);
+  bind(library, "nvrtcGetProgramLog", &nvrtc.get_log);
   int major = 0;
   int minor = 0;
   if (const NvrtcResult result = nvrtc.get_version(&major, &minor)) {
