@@ -304,9 +304,20 @@ void CudaDevice::launch(const Kernel& kernel, const KernelLaunch& shape, const v
                         StreamHandle stream) {
   const CurrentContext current(*context_);
   void* arguments[] = {const_cast<void*>(params)};  // the driver only reads them
-  const CuResult status = driver_.launch_kernel(
-      kernel.function, shape.grid.x, shape.grid.y, shape.grid.z, shape.block.x, shape.block.y,
-      shape.block.z, static_cast<unsigned>(shape.smem_bytes), stream, arguments, nullptr);
+  const auto smem_bytes = static_cast<unsigned>(shape.smem_bytes);
+  CuResult status = kCudaSuccess;
+  // Kernels for older architectures wait for nothing, so for them the plain order is the right one.
+  if (shape.programmatic && driver_.launch_kernel_ex != nullptr && info_.compute_major >= 9) {
+    CuLaunchAttribute attribute{kLaunchProgrammaticSerialization, {.number = 1}};
+    const CuLaunchConfig config{
+        shape.grid.x,  shape.grid.y, shape.grid.z, shape.block.x, shape.block.y,
+        shape.block.z, smem_bytes,   stream,       &attribute,    1};
+    status = driver_.launch_kernel_ex(&config, kernel.function, arguments, nullptr);
+  } else {
+    status = driver_.launch_kernel(kernel.function, shape.grid.x, shape.grid.y, shape.grid.z,
+                                   shape.block.x, shape.block.y, shape.block.z, smem_bytes, stream,
+                                   arguments, nullptr);
+  }
   if (status == kCudaSuccess) return;
   throw driver_.error(
       "cannot launch the kernel", status,

@@ -83,6 +83,7 @@ void bind_work(Binder& bind, Driver* driver) {
   bind("cuFuncSetAttribute", &driver->func_set_attribute);
   bind.optional("cuFuncLoad", &driver->func_load);
   bind("cuLaunchKernel", &driver->launch_kernel);
+  bind.optional("cuLaunchKernelEx", &driver->launch_kernel_ex);
   bind("cuOccupancyMaxActiveBlocksPerMultiprocessor", &driver->occupancy_max_active_blocks);
 }
 

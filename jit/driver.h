@@ -36,6 +36,28 @@ struct CuUuid {
   unsigned char bytes[16];
 };
 
+constexpr int kLaunchProgrammaticSerialization =
+    6;  // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+
+struct CuLaunchAttribute {  // CUlaunchAttribute
+  int id;
+  alignas(8) union {
+    int number;
+    char pad[64];
+  } value;
+};
+static_assert(sizeof(CuLaunchAttribute) == 72);
+
+struct CuLaunchConfig {  // CUlaunchConfig
+  unsigned grid_x, grid_y, grid_z;
+  unsigned block_x, block_y, block_z;
+  unsigned smem_bytes;
+  CuHandle stream;
+  CuLaunchAttribute* attributes;
+  unsigned num_attributes;
+};
+static_assert(sizeof(CuLaunchConfig) == 56);
+
 // The loaded driver. Immutable and shared by everything that needs it; never unloaded, because the
 // driver's own threads may still run.
 struct Driver {
@@ -89,6 +111,8 @@ struct Driver {
   CuResult (*launch_kernel)(CuHandle function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                             unsigned block_x, unsigned block_y, unsigned block_z,
                             unsigned smem_bytes, CuHandle stream, void** params, void** extra);
+  CuResult (*launch_kernel_ex)(const CuLaunchConfig* config, CuHandle function, void** params,
+                               void** extra);  // since CUDA 11.8; may be null
   CuResult (*occupancy_max_active_blocks)(int* num_blocks, CuHandle function, int block_size,
                                           std::size_t smem_bytes);
 
