@@ -1,6 +1,7 @@
 // Measurements to winners: pure functions.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -10,6 +11,11 @@ namespace attune {
 
 // The kv_len values at which a range is judged: the powers of two in it, and its end.
 std::vector<int> kv_points(const KvRange& range);
+
+// The worst regret of every candidate that was measured at all `points`: time / best time - 1,
+// where the best is over everything measured at that point.
+std::map<Candidate, double> worst_regrets(const std::vector<CandidateMeasurements>& measured,
+                                          const std::vector<int>& points);
 
 struct Selection {
   Candidate winner;

@@ -1,0 +1,269 @@
+#include "tuner/space.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "common/error.h"
+#include "jit/compiler.h"
+#include "templates/split_plan.h"
+
+namespace attune {
+namespace {
+
+// Shared memory that the driver keeps for itself, per resident CTA.
+constexpr int kReservedSmemBytes = 1024;
+constexpr int kThreadsPerSm = 2048;
+// More row blocks read K/V that many times through L2; dropped where a larger BLOCK_M runs.
+constexpr int kMaxRowBlocks = 4;
+// Registers are handed to a warp in units of this many.
+constexpr int kRegisterUnit = 256;
+
+// K/V slots of the default candidate: 64 KB in flight per SM is enough for the full read bandwidth
+// (h200-constants.md 2), and as much again is being computed on.
+constexpr int kDefaultKvBytes = 128 << 10;
+constexpr int kDefaultStages = 2;
+constexpr int kDefaultWarps = 8;
+
+int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
+int kv_slot_bytes(const KernelConfig& config, int head_dim) {
+  return 2 * config.num_stages * config.block_n * head_dim * kBytesPerElement;
+}
+
+// Keys that one sequence of the largest kv_len of the problem reads.
+int max_visible_keys(const Problem& problem) {
+  const KeyRange keys = visible_keys(problem.kv.max, problem.seqlen_q, 0, problem.seqlen_q - 1,
+                                     problem.window, problem.causal ? 1 : 0);
+  return keys.end - keys.begin;
+}
+
+// Whether `count` CTAs of this config fit on one SM by shared memory and threads.
+bool fits_per_sm(int count, const KernelConfig& config, int head_dim, const DeviceInfo& device) {
+  const int smem_bytes = splitkv_smem_bytes(config, head_dim) + kReservedSmemBytes;
+  return count * smem_bytes <= device.smem_per_sm_bytes &&
+         count * config.num_warps * kWarpSize <= kThreadsPerSm;
+}
+
+struct Survivor {
+  const Family* family;
+  KernelConfig config;
+};
+
+void drop(const Survivor& survivor, Rejection rejection, CandidateSpace* space) {
+  space->pruned.push_back(
+      {Candidate{std::string(survivor.family->name), survivor.config, 1}, std::move(rejection)});
+}
+
+// Moves the config that the register rule hurts least from the dropped ones back.
+void apply_register_fallback(std::vector<Survivor>* survivors, CandidateSpace* space) {
+  auto best = space->pruned.end();
+  const auto ratio_is_less = [](const KernelConfig& a, const KernelConfig& b) {
+    return a.block_m * b.num_warps < b.block_m * a.num_warps;
+  };
+  for (auto it = space->pruned.begin(); it != space->pruned.end(); ++it) {
+    if (it->rejection.reason != RejectReason::kRegisters) continue;
+    if (best == space->pruned.end() ||
+        ratio_is_less(it->candidate.config, best->candidate.config)) {
+      best = it;
+    }
+  }
+  if (best == space->pruned.end()) return;
+  survivors->push_back({find_family(best->candidate.family), best->candidate.config});
+  space->pruned.erase(best);
+}
+
+// Drops BLOCK_Ms that compute mostly padding and those that cut the rows into too many blocks.
+void drop_useless_block_m(const Problem& problem, std::vector<Survivor>* survivors,
+                          CandidateSpace* space) {
+  const int rows = problem.num_rows();
+  const int padded_rows = ceil_div(rows, kMmaRows) * kMmaRows;
+  int enough = 0;                 // smallest BLOCK_M that holds all rows
+  int row_block_limit = 1 << 20;  // of the largest BLOCK_M
+  for (const Survivor& survivor : *survivors) {
+    const int block_m = survivor.config.block_m;
+    if (block_m >= rows && (enough == 0 || block_m < enough)) enough = block_m;
+    row_block_limit = std::min(row_block_limit, ceil_div(rows, block_m));
+  }
+  row_block_limit = std::max(row_block_limit, kMaxRowBlocks);
+  std::vector<Survivor> useful;
+  for (const Survivor& survivor : *survivors) {
+    const int block_m = survivor.config.block_m;
+    const int row_blocks = ceil_div(rows, block_m);
+    if (enough != 0 && block_m > enough && block_m >= 2 * padded_rows) {
+      drop(survivor,
+           {RejectReason::kUnsupported,
+            fmt::format("block_m={} rows={}: block_m={} holds them all", block_m, rows, enough)},
+           space);
+    } else if (row_blocks > row_block_limit) {
+      drop(survivor,
+           {RejectReason::kUnsupported, fmt::format("block_m={} rows={}: row_blocks={} limit={}",
+                                                    block_m, rows, row_blocks, row_block_limit)},
+           space);
+    } else {
+      useful.push_back(survivor);
+    }
+  }
+  *survivors = std::move(useful);
+}
+
+// |log2(a / b)| of powers of two and near them, in half steps: an order of preference as an int.
+int distance(int a, int b) {
+  int steps = 0;
+  for (int low = std::min(a, b), high = std::max(a, b); 2 * low <= high; low *= 2) ++steps;
+  return steps;
+}
+
+std::string table_of_reasons(const std::vector<PrunedCandidate>& pruned) {
+  std::map<std::string_view, std::pair<int, std::string>> reasons;
+  for (const PrunedCandidate& one : pruned) {
+    auto& [count, example] = reasons[name_of(one.rejection.reason)];
+    if (count++ == 0) example = text_of(one.candidate.config) + ": " + one.rejection.detail;
+  }
+  std::string text;
+  for (const auto& [reason, entry] : reasons) {
+    text +=
+        fmt::format("{}{} x{} ({})", text.empty() ? "" : ", ", reason, entry.first, entry.second);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<int> split_caps(const Problem& problem, const KernelConfig& config,
+                            const DeviceInfo& device) {
+  const int row_blocks = ceil_div(problem.num_rows(), config.block_m);
+  const std::int64_t ctas_per_split =
+      std::int64_t{1} * problem.num_kv_heads * row_blocks * problem.batch;
+  const int limit = std::max(1, ceil_div(max_visible_keys(problem), config.block_n));
+  const auto fill = [&](int ctas) {
+    const auto splits = static_cast<int>(std::min<std::int64_t>(ctas / ctas_per_split, limit));
+    return std::max(1, splits);
+  };
+  // The first one fills the device once and is the default's.
+  std::vector<int> wanted = {fill(device.num_sms), fill(device.num_sms / 2)};
+  for (const int per_sm : {2, 4}) {
+    if (fits_per_sm(per_sm, config, problem.head_dim, device)) {
+      wanted.push_back(fill(per_sm * device.num_sms));
+    }
+  }
+  std::vector<int> caps;
+  for (const int cap : wanted) {
+    if (std::find(caps.begin(), caps.end(), cap) == caps.end()) caps.push_back(cap);
+  }
+  return caps;
+}
+
+std::optional<Rejection> prune(const Problem& problem, const Family& family,
+                               const KernelConfig& config, const DeviceInfo& device) {
+  if (const auto unsupported = family.supports(problem, config)) {
+    return Rejection{RejectReason::kUnsupported, unsupported->detail};
+  }
+  if (device.compute_capability() < family.min_compute_capability) {
+    return Rejection{RejectReason::kUnsupported,
+                     fmt::format("compute_capability={} needed={}", device.compute_capability(),
+                                 family.min_compute_capability)};
+  }
+  const int num_threads = config.num_warps * kWarpSize;
+  if (num_threads > device.max_threads_per_block) {
+    return Rejection{RejectReason::kThreads,
+                     fmt::format("threads={} limit={}", num_threads, device.max_threads_per_block)};
+  }
+  const int smem_bytes = splitkv_smem_bytes(config, problem.head_dim);
+  if (smem_bytes > device.max_smem_per_block_bytes) {
+    return Rejection{RejectReason::kSmem, fmt::format("smem_bytes={} limit={}", smem_bytes,
+                                                      device.max_smem_per_block_bytes)};
+  }
+  if (!within_register_rule(config, problem.head_dim)) {
+    return Rejection{
+        RejectReason::kRegisters,
+        fmt::format("block_m={} head_dim={} num_warps={}: {} > {}", config.block_m,
+                    problem.head_dim, config.num_warps, config.block_m * problem.head_dim,
+                    kAccumulatorsPerWarp * config.num_warps)};
+  }
+  return std::nullopt;
+}
+
+CandidateSpace candidate_space(const Problem& problem, const DeviceInfo& device) {
+  CandidateSpace space;
+  std::vector<Survivor> survivors;
+  for (const Family& family : families()) {
+    for (const KernelConfig& config : family.configs(problem.head_dim)) {
+      const Survivor one{&family, config};
+      if (auto rejection = prune(problem, family, config, device)) {
+        drop(one, std::move(*rejection), &space);
+      } else {
+        survivors.push_back(one);
+      }
+    }
+  }
+  if (survivors.empty()) apply_register_fallback(&survivors, &space);
+  drop_useless_block_m(problem, &survivors, &space);
+  for (const Survivor& survivor : survivors) {
+    for (const int cap : split_caps(problem, survivor.config, device)) {
+      space.kept.push_back({std::string(survivor.family->name), survivor.config, cap});
+    }
+  }
+  return space;
+}
+
+std::optional<Rejection> prune_compiled(const Binary& binary, const LaunchPlan& plan,
+                                        const DeviceInfo& device) {
+  for (const std::string& note : binary.notes) {
+    if (is_fatal_note(note)) return Rejection{RejectReason::kPtxasNote, note};
+  }
+  for (const KernelResources& kernel : binary.kernels) {
+    if (kernel.spill_store_bytes > 0 || kernel.spill_load_bytes > 0) {
+      return Rejection{RejectReason::kSpill,
+                       fmt::format("spill_store_bytes={} spill_load_bytes={} registers={} in {}",
+                                   kernel.spill_store_bytes, kernel.spill_load_bytes,
+                                   kernel.registers, kernel.symbol)};
+    }
+    if (kernel.stack_bytes > 0) {
+      return Rejection{RejectReason::kStack,
+                       fmt::format("stack_bytes={} in {}", kernel.stack_bytes, kernel.symbol)};
+    }
+    const bool is_combine = kernel.symbol.starts_with("combine");
+    const Dim3& block = is_combine ? plan.combine.block : plan.split.block;
+    const int num_warps = ceil_div(static_cast<int>(block.x * block.y * block.z), kWarpSize);
+    const int per_warp = ceil_div(kernel.registers * kWarpSize, kRegisterUnit) * kRegisterUnit;
+    if (per_warp * num_warps > device.registers_per_sm) {
+      return Rejection{
+          RejectReason::kRegisters,
+          fmt::format("registers={} num_warps={}: {} > {} in {}", kernel.registers, num_warps,
+                      per_warp * num_warps, device.registers_per_sm, kernel.symbol)};
+    }
+  }
+  return std::nullopt;
+}
+
+Candidate default_candidate(const Problem& problem, const DeviceInfo& device) {
+  const CandidateSpace space = candidate_space(problem, device);
+  if (space.kept.empty()) {
+    throw InvalidArgument(
+        "no kernel can compute the problem on this device",
+        fmt::format("{} on {} ({}): {}", problem.text(), device.name, device.arch,
+                    table_of_reasons(space.pruned)),
+        "use a device with more shared memory, or a smaller head_dim or seqlen_q");
+  }
+  const int rows = problem.num_rows();
+  // Smaller is better, from left to right; the config itself makes the order total.
+  const auto rank = [&](const Candidate& candidate) {
+    const KernelConfig& config = candidate.config;
+    const int caps_first = split_caps(problem, config, device).front();
+    return std::make_tuple(ceil_div(rows, config.block_m), config.block_m,
+                           distance(kv_slot_bytes(config, problem.head_dim), kDefaultKvBytes),
+                           distance(config.num_stages, kDefaultStages),
+                           distance(config.num_warps, kDefaultWarps),
+                           std::abs(candidate.split_cap - caps_first), config.block_n,
+                           config.num_stages, config.num_warps);
+  };
+  return *std::min_element(
+      space.kept.begin(), space.kept.end(),
+      [&](const Candidate& a, const Candidate& b) { return rank(a) < rank(b); });
+}
+
+}  // namespace attune

@@ -14,8 +14,9 @@ namespace attune {
 
 // The register rule: the fp32 accumulator of a tile needs BLOCK_M x head_dim registers over the
 // CTA; at most 128 a thread may hold it, i.e. BLOCK_M * head_dim <= 4096 * num_warps.
+constexpr int kAccumulatorsPerWarp = 128 * kWarpSize;
 constexpr bool within_register_rule(const KernelConfig& config, int head_dim) {
-  return config.block_m * head_dim <= 4096 * config.num_warps;
+  return config.block_m * head_dim <= kAccumulatorsPerWarp * config.num_warps;
 }
 
 struct PrunedCandidate {

@@ -19,7 +19,19 @@ struct Timing {
   double median_us = 0;  // per launch, combine included
   double spread_us = 0;  // half the interquartile range
   int num_samples = 0;
+  std::vector<double> samples_us;
 };
+
+// Median and spread. Samples that no clock can give (zero, negative, not finite) are dropped;
+// num_samples is 0 when none is left.
+Timing summarize(std::vector<double> samples_us);
+
+// Launches in one graph, so that a replay is long against the clock's steps and short against the
+// budget.
+int launches_per_graph(double launch_us);
+
+// The kv_len to measure at instead of `kv_len`: beyond a window the work does not change.
+int equivalent_kv_len(const Problem& problem, int kv_len);
 
 struct TimerOptions {
   int min_samples = 5;
@@ -38,10 +50,14 @@ struct Ceilings {
 class AttentionTimer {
  public:
   // Allocates for kv_len up to problem.kv.max, at least two buffers and at most half of the free
-  // memory.
+  // memory. Throws Error when they do not fit.
   AttentionTimer(Device& device, const Compiler& compiler, const Problem& problem);
+  // With the measuring kernels compiled already (probe_source).
+  AttentionTimer(Device& device, const Binary& probes, const Problem& problem);
   ~AttentionTimer();
 
+  // Throws CudaError when a launch fails and Error when no sample is usable; never returns a
+  // partial result.
   Timing measure(const AttentionKernels& kernels, const Candidate& candidate, int kv_len,
                  const TimerOptions& options = {});
 
@@ -51,6 +67,7 @@ class AttentionTimer {
 };
 
 Ceilings measure_ceilings(Device& device, const Compiler& compiler);
+Ceilings measure_ceilings(Device& device, const Binary& probes);
 
 // Bytes and FLOPs that a problem must move and do at one kv_len: each visible K/V byte once, q and
 // out once.

@@ -1,0 +1,261 @@
+#include "tuner/tuner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "common/error.h"
+#include "tuner/space.h"
+#include "tuner/unit_run.h"
+
+namespace attune {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+void count(std::vector<std::pair<std::string, std::size_t>>* counts, std::string_view reason) {
+  for (auto& [known, number] : *counts) {
+    if (known == reason) {
+      ++number;
+      return;
+    }
+  }
+  counts->emplace_back(reason, 1);
+}
+
+Problem with_range(Problem problem, const KvRange& range) {
+  problem.kv = range;
+  return problem;
+}
+
+KvRange span_of(const std::vector<KvRange>& ranges) {
+  KvRange span = ranges.front();
+  for (const KvRange& range : ranges) {
+    span = {std::min(span.min, range.min), std::max(span.max, range.max)};
+  }
+  return span;
+}
+
+std::set<Variant> variants_of(const PendingUnit& unit) {
+  std::set<Variant> variants;
+  for (const Candidate& candidate : unit.space.kept) {
+    variants.insert(candidate.variant(unit.problem));
+  }
+  return variants;
+}
+
+// The state of one tune() or compile_all() call.
+class Run {
+ public:
+  Run(TuneStore& store, CompileService& compiles, const DeviceInfo& device,
+      const TuneOptions& options)
+      : store_(store),
+        compiles_(compiles),
+        device_(device),
+        options_(options),
+        stage_(store, compiles, device.arch) {}
+
+  // Ctrl-C; remembers that it was pressed.
+  bool interrupted() {
+    if (!report_.interrupted && options_.stop && options_.stop()) report_.interrupted = true;
+    if (report_.interrupted) report_.complete = false;
+    return report_.interrupted;
+  }
+  bool should_stop() {
+    const bool over_budget = options_.budget_s > 0 && seconds_since(start_) > options_.budget_s;
+    if (over_budget) report_.complete = false;
+    return interrupted() || over_budget;
+  }
+
+  // The ranges without a fresh winner, with their candidates. `look_up` false: all ranges.
+  void plan(const std::vector<Problem>& problems, bool look_up) {
+    for (const TuneUnit& unit : group_problems(problems)) {
+      PendingUnit pending{unit.problem, {}, {}, {}};
+      for (const KvRange& range : unit.ranges) {
+        ++report_.num_problems;
+        const Problem problem = with_range(unit.problem, range);
+        if (!look_up || !find_cached(problem)) add_range(problem, &pending);
+      }
+      if (pending.ranges.empty()) continue;
+      pending.problem.kv = span_of(pending.ranges);
+      for (const PrunedCandidate& one : pending.space.pruned) {
+        count(&report_.pruned_by_reason, name_of(one.rejection.reason));
+      }
+      report_.num_pruned += pending.space.pruned.size();
+      report_.num_candidates += pending.space.pruned.size() + pending.space.kept.size();
+      units_.push_back(std::move(pending));
+    }
+  }
+
+  void compile() {
+    std::set<Variant> variants;
+    for (const PendingUnit& unit : units_) variants.merge(variants_of(unit));
+    const Clock::time_point start = Clock::now();
+    const auto progress = [&](const std::string& what, std::size_t done, std::size_t total) {
+      if (options_.progress) options_.progress({"compile", what, done, total});
+    };
+    if (!variants.empty()) {
+      stage_.run(variants, true, options_.refresh, progress, [&] { return should_stop(); });
+    }
+    report_.num_compiled = stage_.num_compiled();
+    report_.compile_s = seconds_since(start);
+  }
+
+  // Rejections that need no device.
+  void count_compiled_rejections() {
+    for (const PendingUnit& unit : units_) {
+      for (const Candidate& candidate : unit.space.kept) {
+        const Variant variant = candidate.variant(unit.problem);
+        const Binary* binary = stage_.find(variant);
+        std::optional<RejectReason> reason;
+        if (binary == nullptr) {
+          if (stage_.failure(variant) != nullptr) reason = RejectReason::kCompile;
+        } else if (const auto rejection =
+                       prune_compiled(*binary, plan_launch(unit.problem, candidate), device_)) {
+          reason = rejection->reason;
+        }
+        if (!reason) continue;
+        ++report_.num_rejected;
+        count(&report_.rejected_by_reason, name_of(*reason));
+      }
+    }
+  }
+
+  void tune_units(Device& device) {
+    if (units_.empty()) return;
+    if (stage_.probes() == nullptr && !stage_.probes_failure().empty()) {
+      throw CompileError("the measuring kernels do not compile",
+                         fmt::format("arch={}", device_.arch), stage_.probes_failure(),
+                         probe_source(device_.arch).text);
+    }
+    UnitContext context{device,
+                        store_,
+                        stage_,
+                        compiles_.nvrtc_version(),
+                        options_,
+                        [this] { return should_stop(); },
+                        [this] { return interrupted(); },
+                        report_};
+    for (const PendingUnit& unit : units_) {
+      if (should_stop()) {
+        for (const KvRange& range : unit.ranges) {
+          report_.failures.push_back(with_range(unit.problem, range).text() +
+                                     ": stopped before it was tuned");
+        }
+        continue;
+      }
+      UnitRun(context, unit).run();
+    }
+  }
+
+  TuneReport finish() {
+    report_.total_s = seconds_since(start_);
+    return std::move(report_);
+  }
+
+ private:
+  bool find_cached(const Problem& problem) {
+    if (options_.refresh) return false;
+    for (const Family& family : families()) {
+      const Toolchain toolchain = toolchain_of(family, device_.arch, compiles_.nvrtc_version());
+      auto hit = store_.find_winner(device_, problem, toolchain, kTimingMethod);
+      if (!hit || hit->match != Match::kExact || hit->freshness != Freshness::kFresh) continue;
+      hit->winner.binary.cubin.clear();
+      report_.winners.push_back(std::move(hit->winner));
+      ++report_.num_cached;
+      return true;
+    }
+    return false;
+  }
+
+  void add_range(const Problem& problem, PendingUnit* unit) {
+    CandidateSpace space = candidate_space(problem, device_);
+    if (space.kept.empty()) {
+      try {
+        default_candidate(problem, device_);
+      } catch (const InvalidArgument& error) {
+        report_.failures.push_back(fmt::format("{}: {}", problem.text(), error.what()));
+      }
+      return;
+    }
+    unit->ranges.push_back(problem.kv);
+    unit->defaults.push_back(default_candidate(problem, device_));
+    // A config is dropped whatever the range is; only the split caps differ.
+    unit->space.pruned = std::move(space.pruned);
+    auto& kept = unit->space.kept;
+    kept.insert(kept.end(), space.kept.begin(), space.kept.end());
+    std::sort(kept.begin(), kept.end());
+    kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
+  }
+
+  TuneStore& store_;
+  CompileService& compiles_;
+  const DeviceInfo device_;
+  const TuneOptions& options_;
+  CompileStage stage_;
+  std::vector<PendingUnit> units_;
+  TuneReport report_;
+  const Clock::time_point start_ = Clock::now();
+};
+
+}  // namespace
+
+std::vector<TuneUnit> group_problems(const std::vector<Problem>& problems) {
+  std::vector<TuneUnit> units;
+  for (const Problem& problem : problems) {
+    problem.validate();
+    const auto unit = std::find_if(units.begin(), units.end(), [&](const TuneUnit& one) {
+      return with_range(one.problem, problem.kv) == problem;
+    });
+    if (unit == units.end()) {
+      units.push_back({problem, {problem.kv}});
+      continue;
+    }
+    auto& ranges = unit->ranges;
+    if (std::find(ranges.begin(), ranges.end(), problem.kv) == ranges.end()) {
+      ranges.push_back(problem.kv);
+    }
+    unit->problem.kv = span_of(ranges);
+  }
+  return units;
+}
+
+Tuner::Tuner(Device* device, TuneStore& store, const Compiler& compiler, CompilePool& pool)
+    : device_(device),
+      store_(store),
+      owned_compiles_(compile_service(compiler, pool)),
+      compiles_(*owned_compiles_) {}
+
+Tuner::Tuner(Device* device, TuneStore& store, CompileService& compiles)
+    : device_(device), store_(store), compiles_(compiles) {}
+
+Tuner::~Tuner() = default;
+
+TuneReport Tuner::tune(const std::vector<Problem>& problems, const TuneOptions& options) {
+  if (device_ == nullptr) {
+    throw DeviceUnavailable("cannot tune without a GPU", "",
+                            "use compile_all, or 'attune tune --compile-only --arch sm_90a'");
+  }
+  Run run(store_, compiles_, device_->info(), options);
+  run.plan(problems, true);
+  run.compile();
+  run.tune_units(*device_);
+  return run.finish();
+}
+
+TuneReport Tuner::compile_all(const std::vector<Problem>& problems, const std::string& arch,
+                              const TuneOptions& options) {
+  Run run(store_, compiles_, architecture_limits(arch), options);
+  run.plan(problems, false);
+  run.compile();
+  run.count_compiled_rejections();
+  return run.finish();
+}
+
+}  // namespace attune

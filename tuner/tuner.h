@@ -2,14 +2,18 @@
 // reports progress.
 #pragma once
 
-#include <chrono>
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cache/tune_store.h"
 #include "jit/compile_pool.h"
 #include "jit/device.h"
+#include "tuner/compile_stage.h"
+#include "tuner/timer.h"
 
 namespace attune {
 
@@ -20,6 +24,10 @@ struct TuneUnit {
   std::vector<KvRange> ranges;  // one winner each
 };
 std::vector<TuneUnit> group_problems(const std::vector<Problem>& problems);
+
+// The method of a winner that the budget chose before all candidates were timed: it is served, and
+// the next run finishes the comparison.
+constexpr int kPartialTimingMethod = -kTimingMethod;
 
 struct TuneProgress {
   std::string phase;  // "compile", "verify", "time", "store"
@@ -47,23 +55,39 @@ struct TuneReport {
   bool interrupted = false;  // by `stop`
 };
 
+// One candidate of a register-rule audit. Spills do not disqualify it here.
+struct RuleAudit {
+  Candidate candidate;
+  bool within_rule = false;   // the one to beat: the stored winner, else the default
+  Measurement measurement;    // empty (num_samples 0) when `failure` is set
+  KernelResources resources;  // of the split kernel
+  std::string failure;        // why it has no time
+};
+
 class Tuner {
  public:
-  // `device` may be null: then only compile_all works.
+  // `device` may be null: then only compile_all works. All have to outlive the tuner.
   Tuner(Device* device, TuneStore& store, const Compiler& compiler, CompilePool& pool);
+  Tuner(Device* device, TuneStore& store, CompileService& compiles);
+  ~Tuner();
 
-  // Finds and stores the winner of every problem.
+  // Finds and stores the winner of every problem. Throws CudaError when a candidate leaves the
+  // device unusable, after storing its rejection: the next run leaves it out.
   TuneReport tune(const std::vector<Problem>& problems, const TuneOptions& options);
 
   // Compiles every candidate for an architecture and stores the binaries; needs no GPU.
   TuneReport compile_all(const std::vector<Problem>& problems, const std::string& arch,
                          const TuneOptions& options);
 
+  // Compiles, verifies and times the candidates that only the register rule dropped, next to the
+  // winner; best first, failures last.
+  std::vector<RuleAudit> audit_register_rule(const Problem& problem, int kv_len);
+
  private:
   Device* device_;
   TuneStore& store_;
-  const Compiler& compiler_;
-  CompilePool& pool_;
+  std::unique_ptr<CompileService> owned_compiles_;
+  CompileService& compiles_;
 };
 
 }  // namespace attune

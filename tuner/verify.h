@@ -2,7 +2,8 @@
 // CPU reference.
 #pragma once
 
-#include <optional>
+#include <memory>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -18,6 +19,17 @@ constexpr double kMaxRelativeL2 = 2.5e-3;
 // rounding of P visible.
 constexpr double kMaxEdgeRelativeL2 = 8e-3;
 
+// Largest relative L2 error of one row of head_dim numbers: a single wrong number of 512 is above
+// it.
+constexpr double kMaxRowRelativeL2 = 1.6e-2;
+// Largest error of a log-sum-exp, times max(1, |lse|). Kernels sum it in fp32; with a softcap the
+// hardware's tanh is part of it.
+constexpr double kMaxLseError = 1e-3;
+constexpr double kMaxLseErrorSoftcap = 5e-3;
+
+// The case whose relative L2 an admission reports; kMaxRelativeL2 holds for it.
+constexpr const char* kAccuracyCase = "accuracy";
+
 // A launch with its answer; shared by all candidates of a problem.
 struct VerifyCase {
   std::string name;
@@ -31,8 +43,25 @@ std::vector<int> edge_kv_lens(const Problem& problem);
 // Builds the cases (inputs and reference). `seed` fixes the data.
 std::vector<VerifyCase> verify_cases(const Problem& problem, std::uint64_t seed);
 
-// Runs every case with output and workspace poisoned and guard bytes around them, twice, and
-// compares; the second run must give the same bits.
+// Cases on a device, uploaded once for all candidates of a problem. K and V are interleaved and
+// every stride is padded, so that a kernel which assumes dense ones fails.
+class Verifier {
+ public:
+  // `cases` has to outlive it.
+  Verifier(Device& device, const std::vector<VerifyCase>& cases);
+  ~Verifier();
+
+  // Runs every case with output and workspace poisoned and guard bytes around them, twice, and
+  // compares; the second run must give the same bits, and so must a third one without lse.
+  std::variant<Admission, Rejection> verify(const AttentionKernels& kernels,
+                                            const Candidate& candidate);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// The same for one candidate.
 std::variant<Admission, Rejection> verify(Device& device, const AttentionKernels& kernels,
                                           const Candidate& candidate,
                                           const std::vector<VerifyCase>& cases);

@@ -1,0 +1,138 @@
+// Tuner::audit_register_rule: what the register rule costs or saves, measured.
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "common/error.h"
+#include "tuner/space.h"
+#include "tuner/timestamp.h"
+#include "tuner/unit_run.h"
+
+namespace attune {
+namespace {
+
+// The winner that is stored for the problem, else the default.
+Candidate candidate_to_beat(const TuneStore& store, const DeviceInfo& gpu, const Problem& problem,
+                            const std::string& nvrtc_version) {
+  for (const Family& family : families()) {
+    const Toolchain toolchain = toolchain_of(family, gpu.arch, nvrtc_version);
+    const auto hit = store.find_winner(gpu, problem, toolchain);
+    if (hit && hit->match == Match::kExact) return hit->winner.candidate;
+  }
+  return default_candidate(problem, gpu);
+}
+
+std::vector<RuleAudit> audited_candidates(const Problem& problem, const DeviceInfo& gpu,
+                                          const Candidate& to_beat) {
+  std::vector<RuleAudit> audits(1);
+  audits.front().candidate = to_beat;
+  audits.front().within_rule = true;
+  for (const PrunedCandidate& one : candidate_space(problem, gpu).pruned) {
+    if (one.rejection.reason != RejectReason::kRegisters) continue;
+    for (const int cap : split_caps(problem, one.candidate.config, gpu)) {
+      audits.emplace_back().candidate = {one.candidate.family, one.candidate.config, cap};
+    }
+  }
+  return audits;
+}
+
+bool is_spill(const Rejection& rejection) {
+  return rejection.reason == RejectReason::kSpill || rejection.reason == RejectReason::kStack;
+}
+
+class Audit {
+ public:
+  Audit(Device& device, const CompileStage& compiles, const Problem& problem, int kv_len)
+      : device_(device),
+        compiles_(compiles),
+        problem_(problem),
+        kv_len_(kv_len),
+        cases_(verify_cases(problem, 1)),
+        verifier_(device, cases_),
+        timer_(device, *compiles.probes(), problem),
+        kernels_(device) {}
+
+  void run(RuleAudit* audit) {
+    const Variant variant = audit->candidate.variant(problem_);
+    const Binary* binary = compiles_.find(variant);
+    if (binary == nullptr) {
+      const std::string* log = compiles_.failure(variant);
+      audit->failure = "compile: " + (log == nullptr ? std::string("not reached") : *log);
+      return;
+    }
+    for (const KernelResources& kernel : binary->kernels) {
+      if (!kernel.symbol.starts_with("combine")) audit->resources = kernel;
+    }
+    const LaunchPlan plan = plan_launch(problem_, audit->candidate);
+    const auto rejection = prune_compiled(*binary, plan, device_.info());
+    if (rejection && !is_spill(*rejection)) {
+      audit->failure = rejection->detail;
+      return;
+    }
+    try {
+      verify_and_time(*binary, audit);
+    } catch (const CudaError& error) {
+      audit->failure = error.what();
+      require_usable(device_, audit->candidate);
+    }
+  }
+
+ private:
+  void verify_and_time(const Binary& binary, RuleAudit* audit) {
+    const AttentionKernels& kernels = kernels_.load(binary, problem_, audit->candidate);
+    const auto outcome = verifier_.verify(kernels, audit->candidate);
+    if (const auto* rejection = std::get_if<Rejection>(&outcome)) {
+      audit->failure = rejection->detail;
+      if (rejection->reason == RejectReason::kLaunch) require_usable(device_, audit->candidate);
+      return;
+    }
+    const Timing timing = timer_.measure(kernels, audit->candidate, kv_len_);
+    audit->measurement = {kv_len_,          timing.median_us,
+                          timing.spread_us, timing.num_samples,
+                          kTimingMethod,    device_.info().driver_version,
+                          utc_timestamp()};
+  }
+
+  Device& device_;
+  const CompileStage& compiles_;
+  const Problem& problem_;
+  int kv_len_;
+  std::vector<VerifyCase> cases_;
+  Verifier verifier_;
+  AttentionTimer timer_;
+  KernelTable kernels_;
+};
+
+}  // namespace
+
+std::vector<RuleAudit> Tuner::audit_register_rule(const Problem& problem, int kv_len) {
+  if (device_ == nullptr) throw DeviceUnavailable("cannot audit the register rule without a GPU");
+  problem.validate();
+  if (!problem.kv.contains({kv_len, kv_len})) {
+    throw InvalidArgument("the audit's kv_len is outside the problem's range",
+                          fmt::format("kv_len={} problem={}", kv_len, problem.text()));
+  }
+  const DeviceInfo& gpu = device_->info();
+  const Candidate to_beat = candidate_to_beat(store_, gpu, problem, compiles_.nvrtc_version());
+  std::vector<RuleAudit> audits = audited_candidates(problem, gpu, to_beat);
+  std::set<Variant> variants;
+  for (const RuleAudit& audit : audits) variants.insert(audit.candidate.variant(problem));
+  CompileStage stage(store_, compiles_, gpu.arch);
+  stage.run(variants, true, false, {}, {});
+  if (stage.probes() == nullptr) {
+    throw Error("the measuring kernels do not compile", fmt::format("arch={}", gpu.arch),
+                stage.probes_failure());
+  }
+  Audit audit(*device_, stage, problem, kv_len);
+  for (RuleAudit& one : audits) audit.run(&one);
+  std::stable_sort(audits.begin(), audits.end(), [](const RuleAudit& a, const RuleAudit& b) {
+    const bool a_failed = !a.failure.empty();
+    const bool b_failed = !b.failure.empty();
+    if (a_failed != b_failed) return b_failed;
+    return a.measurement.median_us < b.measurement.median_us;
+  });
+  return audits;
+}
+
+}  // namespace attune

@@ -1,0 +1,86 @@
+// One unit of a tune: loads, verifies and times its candidates and stores what wins.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tuner/compile_stage.h"
+#include "tuner/space.h"
+#include "tuner/time_stage.h"
+#include "tuner/tuner.h"
+#include "tuner/verify.h"
+
+namespace attune {
+
+// A unit with the ranges that still need a winner.
+struct PendingUnit {
+  Problem problem;  // kv spans `ranges`
+  std::vector<KvRange> ranges;
+  std::vector<Candidate> defaults;  // of each range
+  CandidateSpace space;             // of all ranges together
+};
+
+struct UnitContext {
+  Device& device;
+  TuneStore& store;
+  const CompileStage& compiles;
+  std::string nvrtc_version;
+  const TuneOptions& options;
+  std::function<bool()> stop;         // budget or Ctrl-C
+  std::function<bool()> interrupted;  // Ctrl-C only
+  TuneReport& report;
+};
+
+// Loaded kernels by variant; candidates that differ in their split cap share them.
+class KernelTable {
+ public:
+  explicit KernelTable(Device& device) : device_(device) {}
+  const AttentionKernels& load(const Binary& binary, const Problem& problem,
+                               const Candidate& candidate);
+
+ private:
+  Device& device_;
+  std::map<Variant, AttentionKernels> loaded_;
+};
+
+// Throws CudaError when no call to the device succeeds any more; `culprit` is the candidate that
+// ran last.
+void require_usable(Device& device, const Candidate& culprit);
+
+class UnitRun {
+ public:
+  UnitRun(UnitContext& context, const PendingUnit& unit);
+  void run();
+
+ private:
+  void recall_rejections();
+  void verify_all();
+  bool verify_one(Verifier& verifier, const Candidate& candidate);
+  std::vector<TimedRange> time_all();
+  std::optional<Timing> measure(AttentionTimer& timer, const Candidate& candidate, int kv_len,
+                                const TimerOptions& options);
+  void commit(const TimedRange& timed, const Candidate& range_default);
+  Winner make_winner(const Problem& problem, const std::vector<CandidateMeasurements>& measured,
+                     const Candidate& candidate) const;
+  void reject(const Candidate& candidate, Stage stage, Rejection rejection);
+  void store_rejections();
+  void fail(const std::string& reason);
+  Problem problem_of(const KvRange& range) const;
+  Toolchain toolchain_of_family(const std::string& family) const;
+  void report_progress(const char* phase, const std::string& what, std::size_t done,
+                       std::size_t total) const;
+
+  UnitContext& context_;
+  const PendingUnit& unit_;
+  KernelTable kernels_;
+  std::vector<Candidate> admitted_;
+  std::map<Candidate, Admission> admissions_;
+  std::vector<RejectionRecord> rejections_;
+  std::map<Candidate, RejectionRecord> remembered_;  // launches that failed in an earlier run
+};
+
+}  // namespace attune
