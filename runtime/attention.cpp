@@ -1,0 +1,123 @@
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "runtime/arguments.h"
+#include "runtime/attune.h"
+#include "runtime/prepared.h"
+#include "tuner/tuner.h"
+
+namespace attune {
+namespace {
+
+std::string text_of(const Dim3& dim) { return fmt::format("{}x{}x{}", dim.x, dim.y, dim.z); }
+
+std::string_view text_of(Served served) {
+  switch (served) {
+    case Served::kExact:
+      return "the winner of this problem";
+    case Served::kNearest:
+      return "the winner of the nearest tuned problem";
+    case Served::kDefault:
+      break;
+  }
+  return "the default: there is no winner, or it could not be loaded";
+}
+
+std::string launch_lines(const LaunchPlan& plan) {
+  std::string lines =
+      fmt::format("launch     grid={} threads={} smem_bytes={}\n", text_of(plan.split.grid),
+                  plan.split.block.x, plan.split.smem_bytes);
+  if (plan.needs_combine) {
+    lines += fmt::format("combine    grid={} threads={}\n", text_of(plan.combine.grid),
+                         plan.combine.block.x);
+  }
+  return lines + fmt::format("workspace  {} bytes\n", plan.workspace_bytes());
+}
+
+std::string freshness_line(const Choice& choice, const std::string& driver_version) {
+  switch (choice.freshness) {
+    case Freshness::kFresh:
+      return {};
+    case Freshness::kStaleDriver:
+      return fmt::format("stale      timed with driver {}, this is {}; tune it again\n",
+                         choice.winner->driver_version, driver_version);
+    case Freshness::kOlderMethod:
+      break;
+  }
+  if (choice.winner->method == kPartialTimingMethod) {
+    return "partial    the time ran out before all candidates were timed; tune it again\n";
+  }
+  return fmt::format("stale      timed with method {} of an older attune; tune it again\n",
+                     choice.winner->method);
+}
+
+std::string winner_lines(const Winner& winner) {
+  std::string lines =
+      fmt::format("tuned      {} for {} (NVRTC {}, driver {})\n", winner.created_at,
+                  winner.problem.text(), winner.toolchain.nvrtc_version, winner.driver_version);
+  for (const Measurement& point : winner.measurements) {
+    lines += fmt::format("measured   kv_len={} {:.2f} us, spread {:.2f} us, {} samples\n",
+                         point.kv_len, point.median_us, point.spread_us, point.num_samples);
+  }
+  if (!winner.measurements.empty()) {
+    lines += fmt::format("regret     {:.1f}% above the best time at its worst point\n",
+                         winner.worst_regret * 100);
+  }
+  if (!winner.runner_up.empty()) {
+    lines += fmt::format("beat       {} by {:.1f}% of regret\n", winner.runner_up,
+                         winner.margin_runner_up * 100);
+  }
+  if (!winner.default_candidate.empty()) {
+    lines += fmt::format("default    {} takes {:.1f}% longer\n", winner.default_candidate,
+                         winner.margin_default * 100);
+  }
+  const Admission& admission = winner.admission;
+  return lines + fmt::format("admitted   relative_l2={:.2e} worst_case={:.2e} over {} cases, {}\n",
+                             admission.relative_l2, admission.worst_case_relative_l2,
+                             admission.num_cases, admission.reference);
+}
+
+}  // namespace
+
+std::string explain(const Choice& choice, const std::string& driver_version) {
+  std::string lines =
+      fmt::format("problem    {}\nserved     {}\ncandidate  {}\n", choice.problem.text(),
+                  text_of(choice.served), choice.candidate.text());
+  lines += launch_lines(choice.plan);
+  if (choice.winner) {
+    return lines + winner_lines(*choice.winner) + freshness_line(choice, driver_version);
+  }
+  return lines + fmt::format("to tune    attune tune --problem '{}'\n", choice.problem.text());
+}
+
+Attention::Attention(std::shared_ptr<const Prepared> prepared) : prepared_(std::move(prepared)) {}
+
+const Attention::Prepared& Attention::prepared() const {
+  if (prepared_ == nullptr) {
+    throw InvalidArgument("this attention is not prepared", {}, "get it from Engine::prepare");
+  }
+  return *prepared_;
+}
+
+void Attention::launch(const AttentionArgs& args, void* stream) const {
+  const Prepared& p = prepared();
+  const Choice& choice = p.choice;
+  check_arguments(choice.problem, choice.plan, args);
+  launch_attention(*p.device, *p.kernels, choice.plan,
+                   attention_params(choice.problem, choice.plan, args), stream);
+}
+
+std::size_t Attention::workspace_bytes() const { return prepared().choice.plan.workspace_bytes(); }
+
+Served Attention::served() const { return prepared().choice.served; }
+
+std::string Attention::problem_text() const { return prepared().choice.problem.text(); }
+
+std::string Attention::candidate_text() const { return prepared().choice.candidate.text(); }
+
+std::string Attention::explain() const {
+  return attune::explain(prepared().choice, prepared().device->info().driver_version);
+}
+
+}  // namespace attune

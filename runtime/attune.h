@@ -2,9 +2,11 @@
 //
 //   attune::Engine engine(attune::Options::from_environment());
 //   attune::Attention decode =
-//   engine.prepare("decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16"); engine.seal(); // from
-//   here on: no compile, load, allocation or database access decode.launch(args, stream); // safe
-//   in CUDA graph capture
+//       engine.prepare("decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16");
+//   engine.seal();                // from here on: no compile, load, allocation or database access
+//   decode.launch(args, stream);  // safe in CUDA graph capture
+//
+// Every error is an attune::Error (common/error.h). docs/embedding.md says what a launch expects.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +16,17 @@
 #include <string>
 #include <string_view>
 
+#include "common/error.h"
+
 namespace attune {
 
 class Device;
+
+// There is no winner (OnMiss::kError), or a strict engine was asked for a new problem after seal().
+class NotPrepared : public Error {
+ public:
+  using Error::Error;
+};
 
 enum class OnMiss {
   kDefault,  // serve the default candidate, compile it if need be, and warn with the command that
@@ -27,8 +37,7 @@ enum class OnMiss {
 
 struct Options {
   int device_ordinal = 0;
-  std::string cache_path;   // empty: ATTUNE_CACHE_DIR, XDG_CACHE_HOME, ~/.cache/attune as
-                            // from_environment() found
+  std::string cache_path;   // the SQLite file; empty: memory alone, nothing outlives the process
   std::string nvrtc_path;   // library or folder; ATTUNE_NVRTC
   std::string worker_path;  // attune-compile-worker; empty: beside the library
   OnMiss on_miss = OnMiss::kDefault;
@@ -43,7 +52,7 @@ struct Options {
 
 // What one launch reads and writes. Device pointers; strides in elements, head_dim is contiguous;
 // every pointer to bf16 data is 16-byte aligned and every stride a multiple of 8 elements. A stride
-// of 0 means the dense default.
+// of 0 means the dense default: what the shape in the comment gives.
 struct AttentionArgs {
   std::uint64_t q = 0;    // bf16 [batch, seqlen_q, num_q_heads, head_dim]
   std::uint64_t k = 0;    // bf16 [batch, capacity, num_kv_heads, head_dim]
@@ -67,7 +76,7 @@ struct AttentionArgs {
 // How good a prepared answer is.
 enum class Served { kExact, kNearest, kDefault };
 
-// A prepared problem. Cheap to copy; stays valid as long as its Engine lives.
+// A prepared problem. Cheap to copy; keeps its device and kernel alive, also beyond its Engine.
 class Attention {
  public:
   Attention() = default;
@@ -88,11 +97,12 @@ class Attention {
   friend class Engine;
   struct Prepared;
   explicit Attention(std::shared_ptr<const Prepared> prepared);
+  const Prepared& prepared() const;
   std::shared_ptr<const Prepared> prepared_;
 };
 
 struct Counters {
-  std::uint64_t exact = 0, nearest = 0, defaults = 0;  // answers of prepare
+  std::uint64_t exact = 0, nearest = 0, defaults = 0;  // distinct problems prepared, by answer
   std::uint64_t compiles = 0;
   std::uint64_t late_prepares = 0;  // prepare calls after seal() that had to work
 };

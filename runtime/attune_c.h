@@ -20,11 +20,19 @@ typedef enum attune_status {
   ATTUNE_NO_DEVICE = 3, /* no driver, NVRTC or GPU */
   ATTUNE_CUDA_ERROR = 4,
   ATTUNE_COMPILE_ERROR = 5,
-  ATTUNE_CACHE_ERROR = 6
+  ATTUNE_CACHE_ERROR = 6,
+  ATTUNE_NOT_PREPARED = 7 /* no winner with ATTUNE_MISS_ERROR, or new work after a strict seal */
 } attune_status;
 
 typedef struct attune_engine attune_engine;
 typedef struct attune_attention attune_attention;
+
+/* How good a prepared answer is. */
+typedef enum attune_served {
+  ATTUNE_SERVED_EXACT = 0,
+  ATTUNE_SERVED_NEAREST = 1,
+  ATTUNE_SERVED_DEFAULT = 2
+} attune_served;
 
 typedef enum attune_on_miss {
   ATTUNE_MISS_DEFAULT = 0,
@@ -43,6 +51,10 @@ typedef struct attune_options {
   const char* cache_path;
   const char* nvrtc_path;
   const char* worker_path;
+  /* Gets every warning, one line each; NULL: none. Called by create and prepare, on their thread.
+   */
+  void (*log)(const char* message, void* log_context);
+  void* log_context;
 } attune_options;
 
 /* As attune::AttentionArgs. A stride of 0 means the dense default. */
@@ -60,16 +72,23 @@ ATTUNE_API const char* attune_last_error(
     void); /* of this thread; "" when the last call succeeded */
 ATTUNE_API const char* attune_status_name(attune_status status);
 
+/* `options` may be NULL: all defaults. */
 ATTUNE_API attune_status attune_engine_create(const attune_options* options,
                                               attune_engine** engine);
 ATTUNE_API void attune_engine_destroy(attune_engine* engine); /* NULL is fine */
 ATTUNE_API attune_status attune_engine_seal(attune_engine* engine);
 ATTUNE_API attune_status attune_engine_prepare(attune_engine* engine, const char* problem,
                                                attune_attention** attention);
+/* Digest of all prepared choices, 32 hexadecimal digits: equal on ranks that serve alike. */
+ATTUNE_API attune_status attune_engine_choices_digest(const attune_engine* engine, char* text,
+                                                      size_t size, size_t* needed);
 
+/* An attention may outlive its engine. */
 ATTUNE_API void attune_attention_destroy(attune_attention* attention);
 ATTUNE_API attune_status attune_attention_workspace_bytes(const attune_attention* attention,
                                                           size_t* bytes);
+ATTUNE_API attune_status attune_attention_served(const attune_attention* attention,
+                                                 attune_served* served);
 ATTUNE_API attune_status attune_attention_launch(const attune_attention* attention,
                                                  const attune_args* args, void* stream);
 /* Writes at most `size` bytes with the terminator; `needed` (may be NULL) gets the full length plus

@@ -1,0 +1,26 @@
+#include <cstdlib>
+
+#include "cache/tune_store.h"
+#include "runtime/attune.h"
+
+namespace attune {
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+}  // namespace
+
+Options Options::from_environment() {
+  Options options;
+  options.cache_path = ::attune::cache_path(variable("ATTUNE_CACHE"), variable("ATTUNE_CACHE_DIR"),
+                                            variable("XDG_CACHE_HOME"), variable("HOME"))
+                           .string();
+  options.nvrtc_path = variable("ATTUNE_NVRTC");
+  options.worker_path = variable("ATTUNE_WORKER");
+  return options;
+}
+
+}  // namespace attune

@@ -1,0 +1,249 @@
+#include "runtime/dispatch.h"
+
+#include <fmt/format.h>
+
+#include "jit/compile_pool.h"
+#include "jit/source.h"
+#include "tuner/space.h"
+#include "tuner/timer.h"
+#include "tuner/tuner.h"
+
+namespace attune {
+namespace {
+
+Served served_of(Match match) { return match == Match::kExact ? Served::kExact : Served::kNearest; }
+
+// Exact before nearest, then the more recent: families are asked one by one.
+bool is_better(const WinnerHit& a, const WinnerHit& b) {
+  if (a.match != b.match) return a.match == Match::kExact;
+  return a.winner.created_at > b.winner.created_at;
+}
+
+}  // namespace
+
+std::optional<std::string> why_not_servable(const Problem& problem, const Candidate& candidate,
+                                            const DeviceInfo& device) {
+  const Family* family = find_family(candidate.family);
+  if (family == nullptr) return fmt::format("family={} is unknown", candidate.family);
+  if (device.compute_capability() < family->min_compute_capability) {
+    return fmt::format("compute_capability={} least={}", device.compute_capability(),
+                       family->min_compute_capability);
+  }
+  if (const auto unsupported = family->supports(problem, candidate.config)) {
+    return unsupported->detail;
+  }
+  const LaunchPlan plan = plan_launch(problem, candidate);
+  if (plan.split.smem_bytes > device.max_smem_per_block_bytes) {
+    return fmt::format("smem_bytes={} limit={}", plan.split.smem_bytes,
+                       device.max_smem_per_block_bytes);
+  }
+  if (static_cast<int>(plan.split.block.x) > device.max_threads_per_block) {
+    return fmt::format("threads={} limit={}", plan.split.block.x, device.max_threads_per_block);
+  }
+  return std::nullopt;
+}
+
+std::string tune_command(const Problem& problem) {
+  return fmt::format("attune tune --problem '{}'", problem.text());
+}
+
+Dispatcher::Dispatcher(const Options& options, Device& device)
+    : options_(options), device_(device) {}
+
+void Dispatcher::warn(const std::string& message) const {
+  if (options_.log) options_.log(message);
+}
+
+const Compiler* Dispatcher::compiler() {
+  if (!compiler_ && nvrtc_problem_.empty()) {
+    try {
+      compiler_.emplace(nvrtc_search());
+    } catch (const DeviceUnavailable& error) {
+      nvrtc_problem_ = error.what();
+    }
+  }
+  return compiler_ ? &*compiler_ : nullptr;
+}
+
+Dispatched Dispatcher::dispatch(const Problem& problem, TuneStore& store) {
+  auto hit = find_winner(problem, store);
+  const bool known = hit.has_value();
+  if (known) {
+    if (auto served = load_winner(problem, *std::move(hit))) return *std::move(served);
+  }
+  if (options_.on_miss == OnMiss::kError) {
+    throw NotPrepared("no winner for this problem",
+                      fmt::format("problem={} gpu={} cache={}", problem.text(), device_.info().name,
+                                  store.path()),
+                      fmt::format("tune it with {}", tune_command(problem)));
+  }
+  if (options_.on_miss == OnMiss::kTune) {
+    tune(problem, store, known);
+    if ((hit = find_winner(problem, store))) {
+      if (auto served = load_winner(problem, *std::move(hit))) return *std::move(served);
+    }
+  }
+  return from_default(problem, store);
+}
+
+std::optional<WinnerHit> Dispatcher::find_winner(const Problem& problem, TuneStore& store) {
+  std::optional<WinnerHit> best;
+  try {
+    for (const Family& family : families()) {
+      Toolchain toolchain{.template_digest = family.template_digest(),
+                          .nvrtc_version = {},
+                          .options = Compiler::options(device_.info().arch)};
+      for (const std::string& version : nvrtc_versions(toolchain, store)) {
+        toolchain.nvrtc_version = version;
+        auto hit = store.find_winner(device_.info(), problem, toolchain, kTimingMethod);
+        if (hit && (!best || is_better(*hit, *best))) best = std::move(hit);
+      }
+    }
+  } catch (const CacheError& error) {
+    warn(error.what());
+  }
+  return best;
+}
+
+// The version in use; without NVRTC nothing can be compiled anew, and a stored winner of any
+// version of the same template is as right as it ever was.
+std::set<std::string> Dispatcher::nvrtc_versions(const Toolchain& toolchain, TuneStore& store) {
+  if (const Compiler* nvrtc = compiler()) return {nvrtc->version()};
+  std::set<std::string> versions;
+  for (const auto& [gpu, winner] : store.winners(device_.info().identity())) {
+    if (winner.toolchain.template_digest == toolchain.template_digest &&
+        winner.toolchain.options == toolchain.options) {
+      versions.insert(winner.toolchain.nvrtc_version);
+    }
+  }
+  return versions;
+}
+
+std::optional<Dispatched> Dispatcher::load_winner(const Problem& problem, WinnerHit hit) {
+  Winner& winner = hit.winner;
+  const auto refuse = [&](std::string_view reason) {
+    warn(
+        fmt::format("cannot serve a stored winner: problem={} winner={} of {} {}; serving without "
+                    "it, replace it with {} --refresh",
+                    problem.text(), winner.candidate.text(), winner.problem.text(), reason,
+                    tune_command(problem)));
+    return std::nullopt;
+  };
+  if (const auto reason = why_not_servable(problem, winner.candidate, device_.info())) {
+    return refuse(*reason);
+  }
+  if (winner.binary.cubin.empty()) return refuse("binary=missing");
+  Dispatched served;
+  const LaunchPlan plan = plan_launch(problem, winner.candidate);
+  try {
+    served.kernels = load(winner.binary, winner.candidate.variant(problem), plan);
+  } catch (const CudaError& error) {
+    return refuse(error.what());
+  }
+  if (hit.freshness == Freshness::kStaleDriver) {
+    warn(
+        fmt::format("stale winner: problem={} timed with driver={} now driver={}; re-time it with "
+                    "{}",
+                    problem.text(), winner.driver_version, device_.info().driver_version,
+                    tune_command(problem)));
+  }
+  if (winner.problem.seqlen_q != problem.seqlen_q) {
+    warn(
+        fmt::format("no winner for this number of query tokens: problem={} using the winner of "
+                    "{}; tune it with {}",
+                    problem.text(), winner.problem.text(), tune_command(problem)));
+  }
+  winner.binary.cubin = {};
+  served.choice = {.problem = problem,
+                   .candidate = winner.candidate,
+                   .plan = plan,
+                   .served = served_of(hit.match),
+                   .winner = std::move(winner),
+                   .freshness = hit.freshness};
+  return served;
+}
+
+// `refresh`: there is a winner that cannot be loaded, which the tuner would keep.
+void Dispatcher::tune(const Problem& problem, TuneStore& store, bool refresh) {
+  try {
+    const Compiler* nvrtc = compiler();
+    if (nvrtc == nullptr) throw DeviceUnavailable(nvrtc_problem_);
+    CompilePool pool({.worker_path = options_.worker_path, .nvrtc = nvrtc_search()});
+    Tuner tuner(&device_, store, *nvrtc, pool);
+    TuneOptions tune_options;
+    tune_options.budget_s = options_.tune_budget_s;
+    tune_options.refresh = refresh;
+    const TuneReport report = tuner.tune({problem}, tune_options);
+    num_compiles_ += report.num_compiled;
+    for (const std::string& failure : report.failures) {
+      warn(fmt::format("tuning found no winner: {}", failure));
+    }
+  } catch (const Error& error) {
+    warn(fmt::format("cannot tune this problem: problem={} {}", problem.text(), error.what()));
+  }
+}
+
+Dispatched Dispatcher::from_default(const Problem& problem, TuneStore& store) {
+  Dispatched served;
+  served.choice.problem = problem;
+  served.choice.candidate = default_candidate(problem, device_.info());
+  served.choice.plan = plan_launch(problem, served.choice.candidate);
+  served.kernels = load_default(served.choice, store);
+  warn(fmt::format("no winner for this problem: problem={} serving the default {}; tune it with {}",
+                   problem.text(), served.choice.candidate.text(), tune_command(problem)));
+  return served;
+}
+
+std::shared_ptr<const AttentionKernels> Dispatcher::load_default(const Choice& choice,
+                                                                 TuneStore& store) {
+  const Compiler* nvrtc = compiler();
+  if (nvrtc == nullptr) {
+    throw DeviceUnavailable("there is no winner and the default cannot be compiled",
+                            fmt::format("problem={} {}", choice.problem.text(), nvrtc_problem_),
+                            fmt::format("or tune it with {}", tune_command(choice.problem)));
+  }
+  const Variant variant = choice.candidate.variant(choice.problem);
+  const Source source = attention_source(variant);
+  if (const auto stored = find_binary(nvrtc->key(source, device_.info().arch), store)) {
+    try {
+      return load(*stored, variant, choice.plan);
+    } catch (const CudaError& error) {
+      warn(fmt::format("cannot load a stored binary: variant={} {}; compiling it again",
+                       variant.text(), error.what()));
+    }
+  }
+  return load(compile(source, variant, store), variant, choice.plan);
+}
+
+std::optional<Binary> Dispatcher::find_binary(const Digest& key, TuneStore& store) {
+  try {
+    return store.find_binary(key);
+  } catch (const CacheError& error) {
+    warn(error.what());
+    return std::nullopt;
+  }
+}
+
+Binary Dispatcher::compile(const Source& source, const Variant& variant, TuneStore& store) {
+  const Binary binary = compiler()->compile(source, device_.info().arch);
+  ++num_compiles_;
+  try {
+    store.put_binary(binary, variant.text());
+  } catch (const CacheError& error) {
+    warn(error.what());  // the answer is good without being stored
+  }
+  return binary;
+}
+
+std::shared_ptr<const AttentionKernels> Dispatcher::load(const Binary& binary,
+                                                         const Variant& variant,
+                                                         const LaunchPlan& plan) {
+  auto& kernels = loaded_[{binary.content, variant.text()}];
+  if (kernels == nullptr) {
+    kernels =
+        std::make_shared<const AttentionKernels>(load_attention(device_, binary, variant, plan));
+  }
+  return kernels;
+}
+
+}  // namespace attune

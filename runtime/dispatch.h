@@ -1,0 +1,72 @@
+// From a problem to loaded kernels: the exact winner, else the nearest, else the family's default.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "cache/tune_store.h"
+#include "jit/compiler.h"
+#include "runtime/prepared.h"
+
+namespace attune {
+
+// Why `candidate` cannot run `problem` on `device`: its family, its limits, shared memory or
+// threads. The register rule is not asked: it is about speed, and a winner has shown its speed.
+std::optional<std::string> why_not_servable(const Problem& problem, const Candidate& candidate,
+                                            const DeviceInfo& device);
+
+// How to get a winner for `problem`: the command line that every warning about a miss ends with.
+std::string tune_command(const Problem& problem);
+
+struct Dispatched {
+  Choice choice;
+  std::shared_ptr<const AttentionKernels> kernels;
+};
+
+// Not thread-safe: the engine calls it under its lock.
+class Dispatcher {
+ public:
+  // `device` outlives the dispatcher.
+  Dispatcher(const Options& options, Device& device);
+
+  // Finds, loads or compiles what serves `problem`, by Options::on_miss. Damage in the cache is a
+  // miss with one warning. Throws NotPrepared, CompileError, CudaError, and DeviceUnavailable when
+  // something has to be compiled without NVRTC.
+  Dispatched dispatch(const Problem& problem, TuneStore& store);
+
+  // Compiles done so far, those of tuning included. Callable from any thread.
+  std::uint64_t num_compiles() const { return num_compiles_; }
+  // Drops the compiler; the next compile opens it again.
+  void release_compiler() { compiler_.reset(); }
+
+ private:
+  std::optional<WinnerHit> find_winner(const Problem& problem, TuneStore& store);
+  std::set<std::string> nvrtc_versions(const Toolchain& toolchain, TuneStore& store);
+  std::optional<Dispatched> load_winner(const Problem& problem, WinnerHit hit);
+  void tune(const Problem& problem, TuneStore& store, bool refresh);
+  Dispatched from_default(const Problem& problem, TuneStore& store);
+  std::shared_ptr<const AttentionKernels> load_default(const Choice& choice, TuneStore& store);
+  std::optional<Binary> find_binary(const Digest& key, TuneStore& store);
+  Binary compile(const Source& source, const Variant& variant, TuneStore& store);
+  std::shared_ptr<const AttentionKernels> load(const Binary& binary, const Variant& variant,
+                                               const LaunchPlan& plan);
+  // nullptr when there is no NVRTC; then nvrtc_problem_ says why.
+  const Compiler* compiler();
+  NvrtcSearch nvrtc_search() const { return {options_.nvrtc_path, {}}; }
+  void warn(const std::string& message) const;
+
+  const Options& options_;
+  Device& device_;
+  std::optional<Compiler> compiler_;
+  std::string nvrtc_problem_;
+  // Problems with equal variants share a module.
+  std::map<std::pair<Digest, std::string>, std::shared_ptr<const AttentionKernels>> loaded_;
+  std::atomic<std::uint64_t> num_compiles_ = 0;
+};
+
+}  // namespace attune

@@ -1,0 +1,33 @@
+// What a prepared problem holds: the choice that was made for it and the loaded kernels.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "cache/records.h"
+#include "jit/device.h"
+#include "runtime/attune.h"
+#include "templates/launch_plan.h"
+
+namespace attune {
+
+// Which candidate serves a problem, and why.
+struct Choice {
+  Problem problem;
+  Candidate candidate;
+  LaunchPlan plan;
+  Served served = Served::kDefault;
+  std::optional<Winner> winner;  // the row that was served, without its cubin; empty for a default
+  Freshness freshness = Freshness::kFresh;
+};
+
+// Some lines for a person; `driver_version` is the one in use.
+std::string explain(const Choice& choice, const std::string& driver_version);
+
+struct Attention::Prepared {
+  std::shared_ptr<Device> device;  // declared first: goes after the module
+  std::shared_ptr<const AttentionKernels> kernels;
+  Choice choice;
+};
+
+}  // namespace attune

@@ -1,0 +1,53 @@
+#include <cstdlib>
+
+#include <gtest/gtest.h>
+
+#include "runtime/attune.h"
+
+namespace attune {
+namespace {
+
+// An environment of the test's own; the variables are gone after it.
+class OptionsTest : public ::testing::Test {
+ protected:
+  OptionsTest() { clear(); }
+  ~OptionsTest() override { clear(); }
+  static void clear() {
+    for (const char* name : {"ATTUNE_CACHE", "ATTUNE_CACHE_DIR", "XDG_CACHE_HOME", "HOME",
+                             "ATTUNE_NVRTC", "ATTUNE_WORKER"}) {
+      unsetenv(name);
+    }
+  }
+  static void set(const char* name, const char* value) { setenv(name, value, 1); }
+};
+
+TEST_F(OptionsTest, AnEmptyEnvironmentMeansMemoryAlone) {
+  const Options options = Options::from_environment();
+  EXPECT_EQ(options.cache_path, "");
+  EXPECT_EQ(options.nvrtc_path, "");
+  EXPECT_EQ(options.worker_path, "");
+  EXPECT_EQ(options.on_miss, OnMiss::kDefault);
+  EXPECT_FALSE(options.strict);
+}
+
+TEST_F(OptionsTest, TheMoreSpecialPlaceOfTheCacheWins) {
+  set("HOME", "/home/someone");
+  EXPECT_EQ(Options::from_environment().cache_path, "/home/someone/.cache/attune/tune.db");
+  set("XDG_CACHE_HOME", "/var/cache/someone");
+  EXPECT_EQ(Options::from_environment().cache_path, "/var/cache/someone/attune/tune.db");
+  set("ATTUNE_CACHE_DIR", "/opt/caches");
+  EXPECT_EQ(Options::from_environment().cache_path, "/opt/caches/tune.db");
+  set("ATTUNE_CACHE", "/opt/h200.db");
+  EXPECT_EQ(Options::from_environment().cache_path, "/opt/h200.db");
+}
+
+TEST_F(OptionsTest, ReadsWhereTheCompilerIs) {
+  set("ATTUNE_NVRTC", "/opt/nvrtc/lib");
+  set("ATTUNE_WORKER", "/opt/attune/bin/attune-compile-worker");
+  const Options options = Options::from_environment();
+  EXPECT_EQ(options.nvrtc_path, "/opt/nvrtc/lib");
+  EXPECT_EQ(options.worker_path, "/opt/attune/bin/attune-compile-worker");
+}
+
+}  // namespace
+}  // namespace attune
