@@ -21,6 +21,8 @@ if(PROJECT_IS_TOP_LEVEL)
   # The build tree is laid out as an installation is, so that programs find each other the same way in both.
   set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
   set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+  file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/share/attune)
+  file(CREATE_LINK ${PROJECT_SOURCE_DIR}/presets ${PROJECT_BINARY_DIR}/share/attune/presets SYMBOLIC)
   set(CMAKE_INSTALL_RPATH $ORIGIN/../${CMAKE_INSTALL_LIBDIR})
   find_program(CCACHE ccache)
   if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
