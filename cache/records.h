@@ -1,7 +1,9 @@
 // The rows of the tuning cache as values.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/text.h"
@@ -83,6 +85,9 @@ enum class RejectReason {
 };
 std::string_view name_of(Stage stage);
 std::string_view name_of(RejectReason reason);
+// The inverse of name_of; empty for any other text.
+std::optional<Stage> parse_stage(std::string_view text);
+std::optional<RejectReason> parse_reject_reason(std::string_view text);
 
 struct Rejection {
   RejectReason reason;
@@ -100,6 +105,8 @@ enum class Match {
   kNearestShape,
   kFamilyDefault
 };  // every lookup says how good its answer is
+// kStaleDriver: measured under another driver. kOlderMethod: measured in a way whose times no
+// longer compare; named first when both hold.
 enum class Freshness { kFresh, kStaleDriver, kOlderMethod };
 
 }  // namespace attune

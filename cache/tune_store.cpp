@@ -1,0 +1,222 @@
+#include "cache/tune_store.h"
+
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "cache/binary_rows.h"
+#include "cache/key_rows.h"
+#include "cache/result_rows.h"
+#include "cache/schema.h"
+#include "cache/store_state.h"
+#include "cache/transfer.h"
+#include "cache/winner_rows.h"
+
+namespace attune {
+namespace {
+
+namespace fs = std::filesystem;
+
+int count_rows(SQLite::Database& db, const char* table) {
+  return static_cast<int>(query_int64(db, fmt::format("SELECT count(*) FROM {}", table)).value());
+}
+
+// Bytes on disk, the log included; of the pages in memory for a store without a file.
+std::size_t file_bytes(SQLite::Database& db, const DatabaseFile& file) {
+  std::size_t bytes = 0;
+  for (const char* suffix : {"", "-wal"}) {
+    std::error_code error;
+    const auto size = fs::file_size(file.path + suffix, error);
+    if (!error) bytes += static_cast<std::size_t>(size);
+  }
+  if (file.access != Access::kMemory) return bytes;
+  return static_cast<std::size_t>(query_int64(db, "PRAGMA page_count").value() *
+                                  query_int64(db, "PRAGMA page_size").value());
+}
+
+}  // namespace
+
+TuneStore::TuneStore(std::unique_ptr<State> state) : state_(std::move(state)) {}
+TuneStore::~TuneStore() = default;
+
+std::unique_ptr<TuneStore> TuneStore::open(const fs::path& path, Warn warn) {
+  if (path.empty()) {
+    throw CacheError("cannot open tuning cache", "no path is known",
+                     "set HOME or ATTUNE_CACHE_DIR, or name a file with --cache");
+  }
+  auto state = std::make_unique<State>();
+  try {
+    state->file = open_database(path, warn);
+  } catch (const fs::filesystem_error& error) {
+    throw CacheError("cannot open tuning cache",
+                     fmt::format("path={} ({})", path.string(), error.what()),
+                     "choose another file with --cache");
+  }
+  state->warn = std::move(warn);
+  return std::unique_ptr<TuneStore>(new TuneStore(std::move(state)));
+}
+
+std::unique_ptr<TuneStore> TuneStore::open_in_memory(Warn warn) {
+  auto state = std::make_unique<State>();
+  state->file = open_memory_database();
+  state->warn = std::move(warn);
+  return std::unique_ptr<TuneStore>(new TuneStore(std::move(state)));
+}
+
+std::unique_ptr<TuneStore> TuneStore::open_or_memory(const fs::path& path, Warn warn) {
+  std::unique_ptr<TuneStore> store;
+  try {
+    store = open(path, warn);
+  } catch (const CacheError& error) {
+    if (warn) warn(fmt::format("the tuning cache is kept in memory only: {}", error.what()));
+    store = open_in_memory(std::move(warn));
+  }
+  store->state_->tolerant = true;
+  return store;
+}
+
+std::string TuneStore::path() const {
+  return state_->locked([&] { return state_->file.path; });
+}
+
+bool TuneStore::is_in_memory() const {
+  return state_->locked([&] { return state_->file.access == Access::kMemory; });
+}
+
+bool TuneStore::is_read_only() const {
+  return state_->locked([&] { return state_->file.access == Access::kReadOnly; });
+}
+
+void TuneStore::put_binary(const Binary& binary, const std::string& variant) {
+  require_sound(binary);
+  state_->write([&](SQLite::Database& db) {
+    put_binary_row(db, binary, variant, utc_now(), OnDifferent::kKeep);
+  });
+}
+
+void TuneStore::put_compile_failure(const Digest& key, const std::string& variant,
+                                    const std::string& arch, const std::string& nvrtc_version,
+                                    const std::string& log) {
+  BinaryRow row;
+  row.key = key;
+  row.variant = variant;
+  row.arch = arch;
+  row.nvrtc_version = nvrtc_version;
+  state_->write([&](SQLite::Database& db) { put_failure_row(db, row, log, utc_now()); });
+}
+
+std::optional<Binary> TuneStore::find_binary(const Digest& key) const {
+  return state_->read([&](SQLite::Database& db) -> std::optional<Binary> {
+    const auto id = find_binary_row(db, key);
+    auto stored = id ? read_binary_row(db, *id) : std::nullopt;
+    if (!stored || stored->failed) return std::nullopt;
+    auto cubin = read_cubin(db, *id, stored->binary.content);
+    if (!cubin) {
+      state_->note(
+          fmt::format("a stored binary is damaged: key={} variant={}; it counts as a miss and is "
+                      "compiled again",
+                      key.text(), stored->variant));
+      return std::nullopt;
+    }
+    stored->binary.cubin = std::move(*cubin);
+    return std::move(stored->binary);
+  });
+}
+
+std::optional<std::string> TuneStore::find_compile_failure(const Digest& key) const {
+  return state_->read([&](SQLite::Database& db) -> std::optional<std::string> {
+    Query query(db, "SELECT log FROM binaries WHERE key = ? AND failed = 1", key);
+    if (!query.next()) return std::nullopt;
+    return query.text();
+  });
+}
+
+std::vector<BinaryRow> TuneStore::binaries() const {
+  return state_->read([](SQLite::Database& db) { return list_binaries(db); });
+}
+
+void TuneStore::put_winner(const DeviceInfo& gpu, const Winner& winner) {
+  require_sound(winner.binary);
+  state_->write([&](SQLite::Database& db) { put_winner_rows(db, gpu, winner); });
+}
+
+std::optional<WinnerHit> TuneStore::find_winner(const DeviceInfo& gpu, const Problem& problem,
+                                                const Toolchain& toolchain,
+                                                int timing_method) const {
+  const WinnerQuery asked{gpu.identity(), gpu.driver_version, timing_method, toolchain, problem};
+  return state_->read(
+      [&](SQLite::Database& db) { return find_winner_rows(db, asked, state_->noter()); });
+}
+
+std::vector<std::pair<std::string, Winner>> TuneStore::winners(
+    const std::string& gpu_identity) const {
+  return state_->read(
+      [&](SQLite::Database& db) { return list_winners(db, gpu_identity, state_->noter()); });
+}
+
+void TuneStore::put_measurements(const DeviceInfo& gpu, const Problem& problem,
+                                 const Toolchain& toolchain,
+                                 std::span<const CandidateMeasurements> measurements) {
+  state_->write([&](SQLite::Database& db) {
+    replace_measurements(db, put_scope(db, gpu, toolchain), problem, measurements);
+  });
+}
+
+std::vector<CandidateMeasurements> TuneStore::measurements(const DeviceInfo& gpu,
+                                                           const Problem& problem,
+                                                           const Toolchain& toolchain) const {
+  return state_->read([&](SQLite::Database& db) -> std::vector<CandidateMeasurements> {
+    const auto scope = find_scope(db, gpu.identity(), toolchain);
+    if (!scope) return {};
+    return read_measurements(db, *scope, problem);
+  });
+}
+
+void TuneStore::put_rejections(const DeviceInfo& gpu, const Problem& problem,
+                               const Toolchain& toolchain,
+                               std::span<const RejectionRecord> rejections) {
+  state_->write([&](SQLite::Database& db) {
+    replace_rejections(db, put_scope(db, gpu, toolchain), problem, rejections);
+  });
+}
+
+std::vector<RejectionRecord> TuneStore::rejections(const DeviceInfo& gpu, const Problem& problem,
+                                                   const Toolchain& toolchain) const {
+  return state_->read([&](SQLite::Database& db) -> std::vector<RejectionRecord> {
+    const auto scope = find_scope(db, gpu.identity(), toolchain);
+    if (!scope) return {};
+    return read_rejections(db, *scope, problem);
+  });
+}
+
+CacheStats TuneStore::stats() const {
+  return state_->read([&](SQLite::Database& db) {
+    CacheStats stats;
+    stats.path = state_->file.path;
+    stats.schema_version = schema_version(db);
+    stats.file_bytes = file_bytes(db, state_->file);
+    stats.num_gpus = count_rows(db, "gpus");
+    stats.num_problems = count_rows(db, "problems");
+    stats.num_candidates = count_rows(db, "candidates");
+    stats.num_binaries = count_rows(db, "binaries");
+    stats.num_admissions = count_rows(db, "admissions");
+    stats.num_measurements = count_rows(db, "measurements");
+    stats.num_winners = count_rows(db, "winners");
+    stats.num_rejections = count_rows(db, "rejections");
+    return stats;
+  });
+}
+
+void TuneStore::export_to(const fs::path& path) const {
+  state_->locked([&] { export_database(state_->file, path); });
+}
+
+ImportResult TuneStore::import_from(const fs::path& path) {
+  return state_->locked([&] {
+    state_->require_writable();
+    return import_database(state_->file, path, state_->noter());
+  });
+}
+
+}  // namespace attune

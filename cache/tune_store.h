@@ -2,10 +2,12 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cache/records.h"
@@ -45,26 +47,39 @@ struct ImportResult {
   int binaries_added = 0;
 };
 
+// Takes the text of one warning. The library prints nothing itself.
+using Warn = std::function<void(const std::string&)>;
+
 // Thread-safe: one connection behind a mutex. Several processes may share a file (WAL where the
 // file system allows it, a rollback journal elsewhere). Throws CacheError for a file that cannot be
-// used, never for a missing row.
+// used, never for a missing row. A file that turns out to be damaged is moved aside at any time, so
+// damage reads as a miss. Each warning is given once; `warn` is called without a lock held.
 class TuneStore {
  public:
   // Opens or creates `path` (folders too, mode 0700) and migrates it. A damaged file is moved aside
-  // to <path>.damaged-<time> with one warning and a fresh one takes its place. A newer schema
-  // throws CacheError.
-  static std::unique_ptr<TuneStore> open(const std::filesystem::path& path);
-  static std::unique_ptr<TuneStore> open_in_memory();
-  // open(), and when that is not possible (read-only, full, locked) memory alone with one warning.
-  static std::unique_ptr<TuneStore> open_or_memory(const std::filesystem::path& path);
+  // to <path>.damaged-<time> with one warning and a fresh one takes its place. A file that may not
+  // be written is opened for reading: lookups work, every put throws CacheError. Throws CacheError
+  // for a newer schema, a database of another program and a folder or file of another user.
+  static std::unique_ptr<TuneStore> open(const std::filesystem::path& path, Warn warn = {});
+  static std::unique_ptr<TuneStore> open_in_memory(Warn warn = {});
+  // open(), and when that is not possible (missing, full, locked, newer) memory alone with one
+  // warning; the same when the file fails later. A read-only file serves lookups and writes are
+  // dropped with one warning. Never throws for a reason of the environment.
+  static std::unique_ptr<TuneStore> open_or_memory(const std::filesystem::path& path,
+                                                   Warn warn = {});
   ~TuneStore();
 
-  const std::string& path() const;  // ":memory:" for memory
+  // Absolute path of the opened file; ":memory:" for memory. The latter also once a store of
+  // open_or_memory has lost its file.
+  std::string path() const;
   bool is_in_memory() const;
+  bool is_read_only() const;
 
-  // Binaries, by the key of their inputs. `cubin` is checked against its digest: a damaged one is a
-  // miss.
+  // Binaries, by the key of their inputs. `cubin` is checked against its digest on load: a damaged
+  // one is a miss with a warning, and the next put replaces it. An intact one stays as it is.
+  // Throws InvalidArgument when `content` is not the digest of `cubin`.
   void put_binary(const Binary& binary, const std::string& variant);
+  // Does not replace a binary that compiled.
   void put_compile_failure(const Digest& key, const std::string& variant, const std::string& arch,
                            const std::string& nvrtc_version, const std::string& log);
   std::optional<Binary> find_binary(const Digest& key) const;
@@ -73,17 +88,22 @@ class TuneStore {
   std::vector<BinaryRow> binaries() const;
 
   // Replaces the winner of (gpu, winner.problem, winner.toolchain.template_digest ...) in one
-  // transaction, with its binary, admission and measurements.
+  // transaction, with its binary, admission and measurements. An empty created_at is now, an empty
+  // driver_version is the GPU's.
   void put_winner(const DeviceInfo& gpu, const Winner& winner);
-  // Exact problem, or the tightest kv range around problem.kv with all else equal, or the smallest
-  // tuned seqlen_q above the asked one within twice of it. Rows of another toolchain are misses.
+  // Exact problem, or the tightest kv range around problem.kv with all else equal, or (verify) the
+  // smallest tuned seqlen_q above the asked one within twice of it. Rows of another toolchain are
+  // misses, and so are rows whose binary is damaged. An empty gpu.driver_version and a
+  // `timing_method` of 0 leave the freshness of that kind unchecked.
   std::optional<WinnerHit> find_winner(const DeviceInfo& gpu, const Problem& problem,
-                                       const Toolchain& toolchain) const;
+                                       const Toolchain& toolchain, int timing_method = 0) const;
   // All winners, of one GPU when `gpu_identity` is given. Without cubins.
   std::vector<std::pair<std::string, Winner>> winners(const std::string& gpu_identity = {}) const;
 
   // Measurements of every candidate of a problem; each is filed under the problem at the single
-  // point kv_len.
+  // point kv_len, so problems with overlapping ranges share them. put replaces the earlier ones
+  // inside problem.kv of the same GPU and toolchain. Candidates come back in the order of their
+  // text, points by kv_len.
   void put_measurements(const DeviceInfo& gpu, const Problem& problem, const Toolchain& toolchain,
                         std::span<const CandidateMeasurements> measurements);
   std::vector<CandidateMeasurements> measurements(const DeviceInfo& gpu, const Problem& problem,
@@ -96,9 +116,12 @@ class TuneStore {
                                           const Toolchain& toolchain) const;
 
   CacheStats stats() const;
-  // A consistent copy of the whole database as one file. Refuses to overwrite.
+  // A consistent copy of the whole database as one file, complete or not there. Refuses to
+  // overwrite.
   void export_to(const std::filesystem::path& path) const;
-  // Adds what `path` has; where both have a winner the more recent one stays.
+  // Adds what `path` has, in one transaction; where both have a row the more recent one stays.
+  // Binaries whose digest does not match are left out with a warning, and their winners with them.
+  // Throws CacheError when `path` is not an attune cache, has another schema or is this file.
   ImportResult import_from(const std::filesystem::path& path);
 
  private:
@@ -108,7 +131,8 @@ class TuneStore {
 };
 
 // Where the cache lives: `explicit_path`, else cache_dir/tune.db (ATTUNE_CACHE_DIR), else
-// xdg_cache_home/attune/tune.db, else home/.cache/attune/tune.db. Empty when nothing is set. Pure.
+// xdg_cache_home/attune/tune.db, else home/.cache/attune/tune.db. Empty when nothing is set. The
+// last two count only when absolute, so the cache never lands in the working directory. Pure.
 std::filesystem::path cache_path(const std::string& explicit_path, const std::string& cache_dir,
                                  const std::string& xdg_cache_home, const std::string& home);
 

@@ -1,0 +1,228 @@
+#include "cache/database_file.h"
+
+#include <chrono>
+#include <fstream>
+#include <system_error>
+#include <thread>
+
+#include <fmt/format.h>
+#include <sqlite3.h>
+
+#include "cache/schema.h"
+
+namespace attune {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kMemoryPath = ":memory:";
+
+std::string log_path(const std::string& path) { return path + "-wal"; }
+
+int primary_code(const SQLite::Exception& error) { return error.getErrorCode() & 0xff; }
+
+// "file:" form of a path, so that SQLite takes options with it.
+std::string uri_of(const std::string& path, std::string_view options) {
+  std::string uri = "file:";
+  for (const char c : path) {
+    if (c == '%' || c == '?' || c == '#') {
+      uri += fmt::format("%{:02x}", static_cast<unsigned>(c));
+    } else {
+      uri += c;
+    }
+  }
+  return fmt::format("{}?{}", uri, options);
+}
+
+std::unique_ptr<SQLite::Database> connect(const std::string& name, int flags,
+                                          const std::string& vfs) {
+  auto db = std::make_unique<SQLite::Database>(name, flags | SQLite::OPEN_URI, kBusyTimeoutMs, vfs);
+  // An attached or shipped file is not trusted to call functions from its schema.
+  db->exec("PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON");
+  return db;
+}
+
+// Sets the journal mode and returns the one in force. SQLite does not use its busy handler here, so
+// this waits itself.
+std::string set_journal_mode(SQLite::Database& db, std::string_view mode) {
+  using namespace std::chrono_literals;
+  const std::string sql = fmt::format("PRAGMA main.journal_mode = {}", mode);
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(kBusyTimeoutMs);
+  for (;;) {
+    try {
+      SQLite::Statement query(db, sql);
+      query.executeStep();
+      return query.getColumn(0).getString();
+    } catch (const SQLite::Exception& error) {
+      if (primary_code(error) != SQLITE_BUSY || std::chrono::steady_clock::now() > deadline) throw;
+    }
+    std::this_thread::sleep_for(5ms);
+  }
+}
+
+// Whether the status is one that file systems without shared memory or locks give in WAL mode.
+bool refuses_wal(const SQLite::Exception& error) {
+  const int code = primary_code(error);
+  return code == SQLITE_PROTOCOL || code == SQLITE_CANTOPEN || code == SQLITE_IOERR;
+}
+
+bool has_wal_header(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  char header[20] = {};
+  return file.read(header, sizeof header) && header[18] == 2;
+}
+
+std::unique_ptr<SQLite::Database> connect_with_wal(const std::string& path,
+                                                   const std::string& vfs) {
+  auto db = connect(path, SQLite::OPEN_READWRITE, vfs);
+  schema_version(*db);  // the first read of a file with a log is what needs shared memory
+  const bool has_log = db->execAndGet("PRAGMA main.journal_mode").getString() == "wal";
+  if (!has_log && set_journal_mode(*db, "WAL") != "wal") return nullptr;
+  schema_version(*db);
+  db->exec("PRAGMA synchronous = NORMAL");
+  return db;
+}
+
+std::unique_ptr<SQLite::Database> connect_with_rollback(const std::string& path,
+                                                        const std::string& vfs) {
+  auto db = connect(path, SQLite::OPEN_READWRITE, vfs);
+  if (has_wal_header(path)) {
+    // Exclusive locking reads a WAL without shared memory, once, to leave it.
+    db->exec("PRAGMA main.locking_mode = EXCLUSIVE");
+    set_journal_mode(*db, "DELETE");
+    db->exec("PRAGMA main.locking_mode = NORMAL");
+  } else {
+    set_journal_mode(*db, "DELETE");
+  }
+  schema_version(*db);
+  return db;
+}
+
+std::unique_ptr<SQLite::Database> connect_read_write(const std::string& path,
+                                                     const std::string& vfs) {
+  if (!is_network_file_system(fs::path(path).parent_path())) {
+    try {
+      if (auto db = connect_with_wal(path, vfs)) return db;
+    } catch (const SQLite::Exception& error) {
+      if (!refuses_wal(error)) throw;
+    }
+  }
+  return connect_with_rollback(path, vfs);
+}
+
+// SQLite reads a WAL database only with its -shm file or as immutable. The latter is right when
+// nobody can have written since: no log beside it.
+DatabaseFile connect_read_only(const std::string& path) {
+  DatabaseFile file{
+      nullptr, Access::kReadOnly, path, uri_of(path, "mode=ro"), file_identity(path), std::nullopt};
+  try {
+    file.db = connect(file.uri, SQLite::OPEN_READONLY, {});
+    schema_version(*file.db);
+  } catch (const SQLite::Exception& error) {
+    std::error_code ignored;
+    const auto log_bytes = fs::file_size(log_path(path), ignored);
+    const bool has_log = !ignored && log_bytes > 0;
+    if (is_damage(error) || has_log) throw;
+    file.uri = uri_of(path, "mode=ro&immutable=1");
+    file.db = connect(file.uri, SQLite::OPEN_READONLY, {});
+    schema_version(*file.db);
+  }
+  return file;
+}
+
+std::string_view advice(int primary) {
+  switch (primary) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+    case SQLITE_PROTOCOL:
+      return "another process holds it, try again when that has finished";
+    case SQLITE_FULL:
+      return "free some disk space, or choose another file with --cache";
+    case SQLITE_READONLY:
+    case SQLITE_PERM:
+      return "make file and folder writable, or choose another file with --cache";
+    case SQLITE_CONSTRAINT:
+      return "the values break the rules of cache/schema.cpp, nothing was stored";
+    default:
+      return "choose another file with --cache";
+  }
+}
+
+}  // namespace
+
+bool has_lost_its_file(const DatabaseFile& file) {
+  return file_identity(file.path) != file.identity ||
+         (file.log_identity && file_identity(log_path(file.path)) != file.log_identity);
+}
+
+bool is_damage(const SQLite::Exception& error) {
+  return primary_code(error) == SQLITE_CORRUPT || primary_code(error) == SQLITE_NOTADB;
+}
+
+CacheError cache_error(std::string_view what_failed, const std::string& path,
+                       const SQLite::Exception& error) {
+  const int extended = error.getExtendedErrorCode();
+  return CacheError(what_failed,
+                    fmt::format("path={} sqlite={} ({})", path, error.getErrorCode(), error.what()),
+                    advice(primary_code(error)), extended > 0 ? extended : error.getErrorCode());
+}
+
+DatabaseFile open_memory_database() {
+  DatabaseFile file{connect(kMemoryPath, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE, {}),
+                    Access::kMemory,
+                    kMemoryPath,
+                    kMemoryPath,
+                    std::nullopt,
+                    std::nullopt};
+  migrate(*file.db, file.path);
+  return file;
+}
+
+DatabaseFile open_database_read_only(const fs::path& path) {
+  DatabaseFile file = connect_read_only(fs::absolute(path).string());
+  require_current_schema(*file.db, file.path);
+  return file;
+}
+
+DatabaseFile open_database(const fs::path& path, const Warn& warn, const std::string& vfs) {
+  const std::string absolute = fs::absolute(path).lexically_normal().string();
+  // A second damaged file in a row can come from another process, a third is the disk.
+  constexpr int kMaxAttempts = 3;
+  for (int attempt = 1;; ++attempt) {
+    prepare_directory(fs::path(absolute).parent_path());
+    const bool writable = prepare_file(absolute);
+    DatabaseFile file{nullptr,
+                      Access::kReadWrite,
+                      absolute,
+                      uri_of(absolute, "mode=rw"),
+                      file_identity(absolute),
+                      std::nullopt};
+    try {
+      if (!writable) return open_database_read_only(absolute);
+      file.db = connect_read_write(absolute, vfs);
+      migrate(*file.db, absolute);
+      require_current_schema(*file.db, absolute);
+      file.log_identity = file_identity(log_path(absolute));
+      return file;
+    } catch (const SQLite::Exception& error) {
+      if (!is_damage(error) || !writable || attempt == kMaxAttempts) {
+        throw cache_error("cannot open tuning cache", absolute, error);
+      }
+    }
+    move_damaged_aside(std::move(file), warn);
+  }
+}
+
+void move_damaged_aside(DatabaseFile damaged, const Warn& warn) {
+  damaged.db.reset();
+  if (!damaged.identity) return;
+  const auto aside = move_aside(damaged.path, *damaged.identity);
+  if (aside && warn) {
+    warn(fmt::format(
+        "the tuning cache is damaged: path={}; it was moved to {} and a fresh one takes its place",
+        damaged.path, aside->string()));
+  }
+}
+
+}  // namespace attune

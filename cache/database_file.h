@@ -1,0 +1,52 @@
+// Opens the SQLite database of the tuning cache: journal mode, read-only files, damage, migration.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <SQLiteCpp/SQLiteCpp.h>
+
+#include "cache/cache_directory.h"
+#include "cache/tune_store.h"
+#include "common/error.h"
+
+namespace attune {
+
+enum class Access { kReadWrite, kReadOnly, kMemory };
+
+struct DatabaseFile {
+  std::unique_ptr<SQLite::Database> db;
+  Access access = Access::kMemory;
+  std::string path;  // absolute; ":memory:"
+  std::string uri;   // to attach it elsewhere
+  std::optional<FileIdentity> identity;
+  std::optional<FileIdentity> log_identity;  // of <path>-wal, once open for writing
+};
+// Whether somebody moved, deleted or replaced the file or its log: writes would be lost.
+bool has_lost_its_file(const DatabaseFile& file);
+
+// How long a call waits for another process before it fails.
+constexpr int kBusyTimeoutMs = 10'000;
+
+// Opens or creates the file and migrates it; see TuneStore::open. `vfs` names SQLite's access to
+// the operating system, empty for the usual one.
+DatabaseFile open_database(const std::filesystem::path& path, const Warn& warn,
+                           const std::string& vfs = {});
+DatabaseFile open_memory_database();
+// Opens an existing cache of the current schema and never writes to it.
+DatabaseFile open_database_read_only(const std::filesystem::path& path);
+
+// Whether the status says that the file itself is damaged.
+bool is_damage(const SQLite::Exception& error);
+// Closes the database and moves its file aside with one warning, unless another process has done
+// so.
+void move_damaged_aside(DatabaseFile damaged, const Warn& warn);
+
+// The error with the path, SQLite's status and what to do about it.
+CacheError cache_error(std::string_view what_failed, const std::string& path,
+                       const SQLite::Exception& error);
+
+}  // namespace attune

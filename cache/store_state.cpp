@@ -1,0 +1,63 @@
+#include "cache/store_state.h"
+
+#include <fmt/format.h>
+#include <sqlite3.h>
+
+namespace attune {
+
+void TuneStore::State::require_writable() const {
+  if (file.access != Access::kReadOnly) return;
+  throw CacheError("cannot write tuning cache", fmt::format("path={} (read-only)", file.path),
+                   "make file and folder writable, or choose another file with --cache");
+}
+
+bool TuneStore::State::may_write() {
+  if (file.access == Access::kReadOnly && tolerant) {
+    note(fmt::format("the tuning cache is read-only: path={}; new results are not stored",
+                     file.path));
+    return false;
+  }
+  require_writable();
+  if (file.access == Access::kReadWrite && has_lost_its_file(file)) {
+    note(
+        fmt::format("the tuning cache or its log was moved or deleted: path={}; it is opened again",
+                    file.path));
+    reopen(/*damaged=*/false);
+  }
+  return true;
+}
+
+void TuneStore::State::recover(std::string_view what, const SQLite::Exception& error) {
+  const bool broken_rule = (error.getErrorCode() & 0xff) == SQLITE_CONSTRAINT;
+  if (!broken_rule && file.access == Access::kReadWrite && is_damage(error)) {
+    reopen(/*damaged=*/true);
+  } else if (!broken_rule && file.access != Access::kMemory && tolerant) {
+    use_memory(cache_error(what, file.path, error).what());
+  } else {
+    throw cache_error(what, file.path, error);
+  }
+}
+
+void TuneStore::State::reopen(bool damaged) {
+  const std::string path = file.path;
+  try {
+    if (damaged) move_damaged_aside(std::move(file), noter());
+    file.db.reset();
+    file = open_database(path, noter());
+  } catch (const CacheError& error) {
+    if (tolerant) return use_memory(error.what());
+    // Misses until a write succeeds in opening the path again: no file has this identity.
+    file = open_memory_database();
+    file.access = Access::kReadWrite;
+    file.path = path;
+    file.identity = FileIdentity{};
+    throw;
+  }
+}
+
+void TuneStore::State::use_memory(const std::string& reason) {
+  note(fmt::format("the tuning cache is kept in memory only: {}", reason));
+  file = open_memory_database();
+}
+
+}  // namespace attune
