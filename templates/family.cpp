@@ -36,6 +36,8 @@ void collect_includes(std::string_view name, std::set<std::string_view>* files) 
 // the full rate (h200-constants.md 2), and at head_dim 256 that is 64 keys of K and V.
 constexpr int kMinKeysInFlight = 32;
 constexpr int kMaxKeysInFlight = 128;
+// Scores that a thread holds beside its output accumulators.
+constexpr int kMaxScoresPerThread = 64;
 
 // Reads "<letter><number>" at the front of `text` and drops it.
 std::optional<int> take_field(char letter, std::string_view* text) {
@@ -130,6 +132,7 @@ std::vector<KernelConfig> Family::configs(int head_dim) const {
           const KernelConfig config{block_m, block_n, num_stages, num_warps};
           const int keys_in_flight = block_n * num_stages;
           if (keys_in_flight < kMinKeysInFlight || keys_in_flight > kMaxKeysInFlight) continue;
+          if (block_m * block_n > kMaxScoresPerThread * num_warps * kWarpSize) continue;
           if (!static_limits(config, head_dim)) all.push_back(config);
         }
       }

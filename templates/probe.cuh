@@ -98,8 +98,8 @@ __device__ __forceinline__ void probe_tensor(const ProbeParams& p) {
   const uint64 a = swizzled_descriptor(smem_address(a_tile));
   const uint64 b = swizzled_descriptor(smem_address(b_tile));
   float d[128] = {};
-  wgmma_fence();
   for (int iteration = 0; iteration < p.iterations; ++iteration) {
+    wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kPanel / 16; ++k) {
       wgmma_m64n256k16(d, a + (k * kStepBytes >> 4), b + (k * kStepBytes >> 4));

@@ -25,7 +25,8 @@ constexpr int kRegisterUnit = 256;
 // K/V slots of the default candidate: 64 KB in flight per SM is enough for the full read bandwidth
 // (h200-constants.md 2), and as much again is being computed on.
 constexpr int kDefaultKvBytes = 128 << 10;
-constexpr int kDefaultStages = 2;
+// A tile of 64 keys reads the queries from shared memory half as often as one of 32.
+constexpr int kDefaultBlockN = 64;
 constexpr int kDefaultWarps = 8;
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
@@ -145,7 +146,7 @@ std::vector<int> split_caps(const Problem& problem, const KernelConfig& config,
   };
   // The first one fills the device once and is the default's.
   std::vector<int> wanted = {fill(device.num_sms), fill(device.num_sms / 2)};
-  for (const int per_sm : {2, 4}) {
+  for (const int per_sm : {2, 3, 4}) {
     if (fits_per_sm(per_sm, config, problem.head_dim, device)) {
       wanted.push_back(fill(per_sm * device.num_sms));
     }
@@ -256,7 +257,7 @@ Candidate default_candidate(const Problem& problem, const DeviceInfo& device) {
     const int caps_first = split_caps(problem, config, device).front();
     return std::make_tuple(ceil_div(rows, config.block_m), config.block_m,
                            distance(kv_slot_bytes(config, problem.head_dim), kDefaultKvBytes),
-                           distance(config.num_stages, kDefaultStages),
+                           distance(config.block_n, kDefaultBlockN),
                            distance(config.num_warps, kDefaultWarps),
                            std::abs(candidate.split_cap - caps_first), config.block_n,
                            config.num_stages, config.num_warps);
