@@ -66,24 +66,26 @@ const Compiler* Dispatcher::compiler() {
 }
 
 Dispatched Dispatcher::dispatch(const Problem& problem, TuneStore& store) {
-  auto hit = find_winner(problem, store);
-  const bool known = hit.has_value();
-  if (known) {
-    if (auto served = load_winner(problem, *std::move(hit))) return *std::move(served);
-  }
+  auto found = from_winner(problem, store);
+  if (auto* served = std::get_if<Dispatched>(&found)) return std::move(*served);
+  Miss miss = std::get<Miss>(std::move(found));
   if (options_.on_miss == OnMiss::kError) {
-    throw NotPrepared("no winner for this problem",
-                      fmt::format("problem={} gpu={} cache={}", problem.text(), device_.info().name,
-                                  store.path()),
-                      fmt::format("tune it with {}", tune_command(problem)));
+    throw NotPrepared(miss.what_failed, miss.values, "tune it with " + miss.command);
   }
   if (options_.on_miss == OnMiss::kTune) {
-    tune(problem, store, known);
-    if ((hit = find_winner(problem, store))) {
-      if (auto served = load_winner(problem, *std::move(hit))) return *std::move(served);
-    }
+    tune(problem, store, miss.unusable);
+    found = from_winner(problem, store);
+    if (auto* served = std::get_if<Dispatched>(&found)) return std::move(*served);
   }
-  return from_default(problem, store);
+  return from_default(problem, miss, store);
+}
+
+std::variant<Dispatched, Miss> Dispatcher::from_winner(const Problem& problem, TuneStore& store) {
+  if (auto hit = find_winner(problem, store)) return load_winner(problem, *std::move(hit));
+  return Miss{.what_failed = "no winner for this problem",
+              .values = fmt::format("problem={} gpu={} cache={}", problem.text(),
+                                    device_.info().name, store.path()),
+              .command = tune_command(problem)};
 }
 
 std::optional<WinnerHit> Dispatcher::find_winner(const Problem& problem, TuneStore& store) {
@@ -119,26 +121,24 @@ std::set<std::string> Dispatcher::nvrtc_versions(const Toolchain& toolchain, Tun
   return versions;
 }
 
-std::optional<Dispatched> Dispatcher::load_winner(const Problem& problem, WinnerHit hit) {
+std::variant<Dispatched, Miss> Dispatcher::load_winner(const Problem& problem, WinnerHit hit) {
   Winner& winner = hit.winner;
-  const auto refuse = [&](std::string_view reason) {
-    warn(
-        fmt::format("cannot serve a stored winner: problem={} winner={} of {} {}; serving without "
-                    "it, replace it with {} --refresh",
-                    problem.text(), winner.candidate.text(), winner.problem.text(), reason,
-                    tune_command(problem)));
-    return std::nullopt;
+  const auto miss = [&](std::string_view reason) {
+    return Miss{.what_failed = "cannot use the winner of this problem",
+                .values = fmt::format("problem={} winner={} of {} {}", problem.text(),
+                                      winner.candidate.text(), winner.problem.text(), reason),
+                .command = tune_command(problem) + " --refresh",
+                .unusable = true};
   };
   if (const auto reason = why_not_servable(problem, winner.candidate, device_.info())) {
-    return refuse(*reason);
+    return miss(*reason);
   }
-  if (winner.binary.cubin.empty()) return refuse("binary=missing");
   Dispatched served;
   const LaunchPlan plan = plan_launch(problem, winner.candidate);
   try {
     served.kernels = load(winner.binary, winner.candidate.variant(problem), plan);
-  } catch (const CudaError& error) {
-    return refuse(error.what());
+  } catch (const Error& error) {
+    return miss(error.what());
   }
   if (hit.freshness == Freshness::kStaleDriver) {
     warn(
@@ -183,31 +183,32 @@ void Dispatcher::tune(const Problem& problem, TuneStore& store, bool refresh) {
   }
 }
 
-Dispatched Dispatcher::from_default(const Problem& problem, TuneStore& store) {
+Dispatched Dispatcher::from_default(const Problem& problem, const Miss& miss, TuneStore& store) {
   Dispatched served;
   served.choice.problem = problem;
   served.choice.candidate = default_candidate(problem, device_.info());
   served.choice.plan = plan_launch(problem, served.choice.candidate);
-  served.kernels = load_default(served.choice, store);
-  warn(fmt::format("no winner for this problem: problem={} serving the default {}; tune it with {}",
-                   problem.text(), served.choice.candidate.text(), tune_command(problem)));
+  served.kernels = load_default(served.choice, miss, store);
+  warn(fmt::format("{}: {}; serving the default {}, tune it with {}", miss.what_failed, miss.values,
+                   served.choice.candidate.text(), miss.command));
   return served;
 }
 
 std::shared_ptr<const AttentionKernels> Dispatcher::load_default(const Choice& choice,
+                                                                 const Miss& miss,
                                                                  TuneStore& store) {
   const Compiler* nvrtc = compiler();
   if (nvrtc == nullptr) {
-    throw DeviceUnavailable("there is no winner and the default cannot be compiled",
-                            fmt::format("problem={} {}", choice.problem.text(), nvrtc_problem_),
-                            fmt::format("or tune it with {}", tune_command(choice.problem)));
+    throw DeviceUnavailable(miss.what_failed + ", and its default cannot be compiled",
+                            fmt::format("{}; {}", miss.values, nvrtc_problem_),
+                            "or tune it elsewhere with " + miss.command);
   }
   const Variant variant = choice.candidate.variant(choice.problem);
   const Source source = attention_source(variant);
   if (const auto stored = find_binary(nvrtc->key(source, device_.info().arch), store)) {
     try {
       return load(*stored, variant, choice.plan);
-    } catch (const CudaError& error) {
+    } catch (const Error& error) {
       warn(fmt::format("cannot load a stored binary: variant={} {}; compiling it again",
                        variant.text(), error.what()));
     }

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "cache/tune_store.h"
 #include "jit/compiler.h"
@@ -28,6 +29,14 @@ struct Dispatched {
   std::shared_ptr<const AttentionKernels> kernels;
 };
 
+// Why no winner is served, in the parts of an error message.
+struct Miss {
+  std::string what_failed;
+  std::string values;
+  std::string command;    // that tunes the problem
+  bool unusable = false;  // there is a winner, but it cannot be loaded
+};
+
 // Not thread-safe: the engine calls it under its lock.
 class Dispatcher {
  public:
@@ -45,12 +54,14 @@ class Dispatcher {
   void release_compiler() { compiler_.reset(); }
 
  private:
+  std::variant<Dispatched, Miss> from_winner(const Problem& problem, TuneStore& store);
   std::optional<WinnerHit> find_winner(const Problem& problem, TuneStore& store);
   std::set<std::string> nvrtc_versions(const Toolchain& toolchain, TuneStore& store);
-  std::optional<Dispatched> load_winner(const Problem& problem, WinnerHit hit);
+  std::variant<Dispatched, Miss> load_winner(const Problem& problem, WinnerHit hit);
   void tune(const Problem& problem, TuneStore& store, bool refresh);
-  Dispatched from_default(const Problem& problem, TuneStore& store);
-  std::shared_ptr<const AttentionKernels> load_default(const Choice& choice, TuneStore& store);
+  Dispatched from_default(const Problem& problem, const Miss& miss, TuneStore& store);
+  std::shared_ptr<const AttentionKernels> load_default(const Choice& choice, const Miss& miss,
+                                                       TuneStore& store);
   std::optional<Binary> find_binary(const Digest& key, TuneStore& store);
   Binary compile(const Source& source, const Variant& variant, TuneStore& store);
   std::shared_ptr<const AttentionKernels> load(const Binary& binary, const Variant& variant,

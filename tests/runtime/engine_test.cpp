@@ -109,6 +109,13 @@ TEST_F(EngineTest, WithoutNvrtcAMissSaysWhatToInstall) {
   EXPECT_TRUE(contains(message, kDecode));
 }
 
+TEST_F(EngineTest, WithoutNvrtcAnUnusableWinnerSaysWhyItIsUnusable) {
+  store(kDecode, "splitkv/m16n64s4w8/x33");
+  const std::string message = message_of<DeviceUnavailable>([&] { engine()->prepare(kDecode); });
+  EXPECT_TRUE(contains(message, "limit=232448"));
+  EXPECT_TRUE(contains(message, options.nvrtc_path));
+}
+
 TEST_F(EngineTest, WithoutNvrtcTheNewestWinnerOfAnyVersionIsServed) {
   Winner old_winner = made_up_winner(kDecode, "splitkv/m16n32s1w8/x33", "12.8");
   old_winner.created_at = "2024-01-01T00:00:00Z";
@@ -125,7 +132,7 @@ TEST_F(EngineTest, AWinnerOfAnotherTemplateIsAMiss) {
   EXPECT_THROW(engine()->prepare(kDecode), NotPrepared);
 }
 
-TEST_F(EngineTest, AWinnerThatCannotBeLoadedIsWarnedAboutOnceAndNotServed) {
+TEST_F(EngineTest, AWinnerThatCannotBeLoadedIsAMissThatSaysWhy) {
   store(kDecode);
   options.on_miss = OnMiss::kError;
   auto fake = device();
@@ -133,18 +140,17 @@ TEST_F(EngineTest, AWinnerThatCannotBeLoadedIsWarnedAboutOnceAndNotServed) {
     throw CudaError("cannot load a module", 200, "CUDA_ERROR_INVALID_IMAGE");
   };
   Engine serving(options, std::move(fake));
-  EXPECT_THROW(serving.prepare(kDecode), NotPrepared);
-  ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_TRUE(contains(warnings[0], "CUDA_ERROR_INVALID_IMAGE"));
-  EXPECT_TRUE(contains(warnings[0], "--refresh"));
+  const std::string message = message_of<NotPrepared>([&] { serving.prepare(kDecode); });
+  EXPECT_TRUE(contains(message, "CUDA_ERROR_INVALID_IMAGE"));
+  EXPECT_TRUE(contains(message, kCandidate));
+  EXPECT_TRUE(contains(message, "--refresh"));
 }
 
-TEST_F(EngineTest, AWinnerBeyondTheDevicesLimitsIsNotServed) {
+TEST_F(EngineTest, AWinnerBeyondTheDevicesLimitsIsAMissThatSaysWhy) {
   store(kDecode, "splitkv/m16n64s4w8/x33");  // 4 stages of 64 x 512 are over 227 KB
   options.on_miss = OnMiss::kError;
-  EXPECT_THROW(engine()->prepare(kDecode), NotPrepared);
-  ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_TRUE(contains(warnings[0], "smem_bytes="));
+  EXPECT_TRUE(
+      contains(message_of<NotPrepared>([&] { engine()->prepare(kDecode); }), "limit=232448"));
 }
 
 TEST_F(EngineTest, AWinnerTimedWithAnotherDriverIsServedWithAWarning) {

@@ -2,7 +2,6 @@
 // device.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "jit/compiler.h"
 #include "runtime/attune.h"
 #include "tests/support/fake_device.h"
+#include "tests/support/temporary_folder.h"
 #include "tuner/timer.h"
 
 namespace attune {
@@ -68,13 +68,10 @@ inline Winner made_up_winner(const std::string& problem, const std::string& cand
 class ServingTest : public ::testing::Test {
  protected:
   ServingTest() {
-    std::string folder = (std::filesystem::temp_directory_path() / "attune-XXXXXX").string();
-    folder_ = mkdtemp(folder.data());
-    options.cache_path = (folder_ / "tune.db").string();
-    options.nvrtc_path = (folder_ / "no-nvrtc").string();
+    options.cache_path = (folder_.path() / "tune.db").string();
+    options.nvrtc_path = (folder_.path() / "no-nvrtc").string();
     options.log = [this](const std::string& message) { warnings.push_back(message); };
   }
-  ~ServingTest() override { std::filesystem::remove_all(folder_); }
 
   void store(const Winner& winner) {
     TuneStore::open(options.cache_path)->put_winner(fake_device_info(), winner);
@@ -95,7 +92,7 @@ class ServingTest : public ::testing::Test {
   std::vector<std::string> calls;
 
  private:
-  std::filesystem::path folder_;
+  TemporaryFolder folder_;
 };
 
 // Arguments that the contract admits for kDecode and kVerify8; the addresses are made up.
