@@ -144,8 +144,11 @@ std::vector<int> split_caps(const Problem& problem, const KernelConfig& config,
     const auto splits = static_cast<int>(std::min<std::int64_t>(ctas / ctas_per_split, limit));
     return std::max(1, splits);
   };
-  // The first one fills the device once and is the default's.
-  std::vector<int> wanted = {fill(device.num_sms), fill(device.num_sms / 2)};
+  // The first one fills the device once and is the default's. Fewer splits are longer ones with
+  // less to combine; where the keys are few, much fewer may do.
+  const int full = fill(device.num_sms);
+  std::vector<int> wanted = {full, std::max(1, full / 2)};
+  if (full == limit) wanted.push_back(std::max(1, full / 4));
   for (const int per_sm : {2, 3, 4}) {
     if (fits_per_sm(per_sm, config, problem.head_dim, device)) {
       wanted.push_back(fill(per_sm * device.num_sms));

@@ -1,0 +1,278 @@
+#include "tuner/space.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "common/error.h"
+#include "jit/device_info.h"
+
+namespace attune {
+namespace {
+
+const char* const kArchs[] = {"sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120"};
+
+std::vector<Problem> problem_grid() {
+  std::vector<Problem> problems;
+  for (const int head_dim : {64, 128, 256, 512}) {
+    for (const int seqlen_q : {1, 2, 5, 16}) {
+      for (const int group_size : {1, 3, 8, 16}) {
+        for (const int window : {0, 1024}) {
+          Problem problem;
+          problem.op = seqlen_q == 1 ? Op::kDecode : Op::kVerify;
+          problem.seqlen_q = seqlen_q;
+          problem.kv = {1, 131072};
+          problem.num_kv_heads = 4;
+          problem.num_q_heads = 4 * group_size;
+          problem.head_dim = head_dim;
+          problem.window = window;
+          problems.push_back(problem);
+        }
+      }
+    }
+  }
+  return problems;
+}
+
+bool is_kept(const CandidateSpace& space, const Candidate& candidate) {
+  return std::find(space.kept.begin(), space.kept.end(), candidate) != space.kept.end();
+}
+
+const Family& splitkv() { return *find_family("splitkv"); }
+
+TEST(CandidateSpace, GivesEveryProblemACandidateOnEveryArchitecture) {
+  for (const char* arch : kArchs) {
+    for (const Problem& problem : problem_grid()) {
+      EXPECT_FALSE(candidate_space(problem, architecture_limits(arch)).kept.empty())
+          << arch << " " << problem.text();
+    }
+  }
+}
+
+TEST(CandidateSpace, KeepsOnlyWhatFitsTheDevice) {
+  for (const char* arch : kArchs) {
+    const DeviceInfo device = architecture_limits(arch);
+    for (const Problem& problem : problem_grid()) {
+      const CandidateSpace space = candidate_space(problem, device);
+      for (const Candidate& candidate : space.kept) {
+        const LaunchPlan plan = plan_launch(problem, candidate);
+        EXPECT_LE(plan.split.smem_bytes, device.max_smem_per_block_bytes) << candidate.text();
+        EXPECT_LE(static_cast<int>(plan.split.block.x), device.max_threads_per_block);
+        EXPECT_LE(candidate.config.block_m * problem.head_dim, 4096 * candidate.config.num_warps)
+            << candidate.text();
+      }
+    }
+  }
+}
+
+TEST(CandidateSpace, AccountsForEveryConfigOnce) {
+  const Problem problem = Problem::parse("verify/b1/q8/kv1-131072/h32x4/d512/contiguous/bf16");
+  const CandidateSpace space = candidate_space(problem, architecture_limits("sm_90a"));
+  std::multiset<KernelConfig> seen;
+  std::set<KernelConfig> kept;
+  for (const Candidate& candidate : space.kept) kept.insert(candidate.config);
+  seen.insert(kept.begin(), kept.end());
+  for (const PrunedCandidate& one : space.pruned) {
+    seen.insert(one.candidate.config);
+    EXPECT_FALSE(one.rejection.detail.empty());
+  }
+  const std::vector<KernelConfig> all = splitkv().configs(512);
+  EXPECT_EQ(seen.size(), all.size());
+  EXPECT_EQ(std::set<KernelConfig>(all.begin(), all.end()),
+            std::set<KernelConfig>(seen.begin(), seen.end()));
+}
+
+TEST(CandidateSpace, HasNoCandidateTwice) {
+  for (const Problem& problem : problem_grid()) {
+    const CandidateSpace space = candidate_space(problem, architecture_limits("sm_90a"));
+    EXPECT_EQ(std::set<Candidate>(space.kept.begin(), space.kept.end()).size(), space.kept.size());
+  }
+}
+
+TEST(CandidateSpace, DropsBlocksThatAreMostlyPadding) {
+  const Problem decode = Problem::parse("decode/b1/q1/kv1-4096/h8x1/d128/contiguous/bf16");
+  for (const Candidate& one : candidate_space(decode, architecture_limits("sm_90a")).kept) {
+    EXPECT_EQ(one.config.block_m, 16) << one.text();
+  }
+  // 24 rows: 32 holds them, 64 is too much, 16 takes two blocks.
+  const Problem odd = Problem::parse("verify/b1/q8/kv1-4096/h3x1/d128/contiguous/bf16");
+  std::set<int> block_ms;
+  for (const Candidate& one : candidate_space(odd, architecture_limits("sm_90a")).kept) {
+    block_ms.insert(one.config.block_m);
+  }
+  EXPECT_EQ(block_ms, (std::set<int>{16, 32}));
+}
+
+TEST(CandidateSpace, LimitsTheRowBlocksWhereALargerBlockRuns) {
+  const Problem problem = Problem::parse("verify/b1/q16/kv1-4096/h8x1/d64/contiguous/bf16");
+  for (const Candidate& one : candidate_space(problem, architecture_limits("sm_90a")).kept) {
+    EXPECT_GE(one.config.block_m, 32) << one.text();  // 128 rows, at most 4 blocks
+  }
+}
+
+TEST(CandidateSpace, KeepsTheLeastBadConfigWhenTheRegisterRuleDropsAll) {
+  DeviceInfo device = architecture_limits("sm_90a");
+  device.max_threads_per_block = 64;  // two warps: 16 x 512 is just within the rule
+  Problem problem = Problem::parse("decode/b1/q1/kv1-4096/h8x1/d512/contiguous/bf16");
+  EXPECT_FALSE(candidate_space(problem, device).kept.empty());
+  device.max_threads_per_block = 32;
+  EXPECT_TRUE(candidate_space(problem, device).kept.empty());  // no config of one warp
+}
+
+TEST(Prune, SaysHowMuchSharedMemoryIsMissing) {
+  DeviceInfo device = architecture_limits("sm_90a");
+  device.max_smem_per_block_bytes = 1000;
+  const KernelConfig config{16, 64, 1, 4};
+  const Problem problem = Problem::parse("decode/b1/q1/kv1-4096/h8x1/d128/contiguous/bf16");
+  const auto rejection = prune(problem, splitkv(), config, device);
+  ASSERT_TRUE(rejection);
+  EXPECT_EQ(rejection->reason, RejectReason::kSmem);
+  EXPECT_EQ(rejection->detail,
+            "smem_bytes=" + std::to_string(splitkv_smem_bytes(config, 128)) + " limit=1000");
+}
+
+TEST(Prune, SaysWhichRegisterNumbersAreTooMuch) {
+  const Problem problem = Problem::parse("verify/b1/q8/kv1-4096/h8x1/d512/contiguous/bf16");
+  const auto rejection = prune(problem, splitkv(), {64, 32, 1, 4}, architecture_limits("sm_90a"));
+  ASSERT_TRUE(rejection);
+  EXPECT_EQ(rejection->reason, RejectReason::kRegisters);
+  EXPECT_EQ(rejection->detail, "block_m=64 head_dim=512 num_warps=4: 32768 > 16384");
+}
+
+TEST(Prune, RefusesTooManyThreadsAndOldDevices) {
+  const Problem problem = Problem::parse("decode/b1/q1/kv1-4096/h8x1/d256/contiguous/bf16");
+  DeviceInfo device = architecture_limits("sm_80");
+  device.max_threads_per_block = 128;
+  const auto threads = prune(problem, splitkv(), {16, 64, 1, 8}, device);
+  ASSERT_TRUE(threads);
+  EXPECT_EQ(threads->detail, "threads=256 limit=128");
+  device.compute_major = 7;
+  device.compute_minor = 5;
+  const auto old = prune(problem, splitkv(), {16, 64, 1, 4}, device);
+  ASSERT_TRUE(old);
+  EXPECT_EQ(old->detail, "compute_capability=75 needed=80");
+}
+
+TEST(RegisterRule, StopsAt128AccumulatorsAThread) {
+  EXPECT_TRUE(within_register_rule({64, 64, 1, 8}, 512));
+  EXPECT_FALSE(within_register_rule({64, 64, 1, 4}, 512));
+  EXPECT_TRUE(within_register_rule({16, 64, 1, 2}, 512));
+}
+
+TEST(SplitCaps, FillTheDeviceFirst) {
+  const DeviceInfo device = architecture_limits("sm_90a");
+  const Problem problem = Problem::parse("decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16");
+  // 128 KB of K/V: one CTA per SM.
+  const auto caps = split_caps(problem, {16, 64, 1, 8}, device);
+  EXPECT_EQ(caps, (std::vector<int>{device.num_sms / 4, device.num_sms / 2 / 4}));
+}
+
+TEST(SplitCaps, GoBeyondOneCtaPerSmWhereSharedMemoryAllows) {
+  const DeviceInfo device = architecture_limits("sm_90a");
+  const Problem problem = Problem::parse("decode/b1/q1/kv1-131072/h32x4/d128/contiguous/bf16");
+  const KernelConfig config{16, 64, 1, 4};
+  ASSERT_LT(4 * (splitkv_smem_bytes(config, 128) + 1024), device.smem_per_sm_bytes);
+  const auto caps = split_caps(problem, config, device);
+  EXPECT_NE(std::find(caps.begin(), caps.end(), device.num_sms), caps.end());  // 4 per SM, 4 heads
+}
+
+TEST(SplitCaps, AreOneForOneTileAndForMoreCtasThanSms) {
+  const DeviceInfo device = architecture_limits("sm_90a");
+  const Problem one_tile = Problem::parse("decode/b1/q1/kv1-64/h32x4/d128/contiguous/bf16");
+  EXPECT_EQ(split_caps(one_tile, {16, 64, 1, 4}, device), std::vector<int>{1});
+  const Problem wide = Problem::parse("decode/b512/q1/kv1-4096/h32x4/d128/contiguous/bf16");
+  EXPECT_EQ(split_caps(wide, {16, 64, 1, 4}, device), std::vector<int>{1});
+}
+
+TEST(SplitCaps, ReachDownToOneWhereTheKeysAreFew) {
+  const DeviceInfo device = architecture_limits("sm_90a");
+  const Problem problem = Problem::parse("decode/b1/q1/kv1-256/h32x4/d128/contiguous/bf16");
+  EXPECT_EQ(split_caps(problem, {16, 64, 1, 4}, device), (std::vector<int>{4, 2, 1}));
+}
+
+TEST(SplitCaps, NeverExceedTheTilesOfAWindow) {
+  const DeviceInfo device = architecture_limits("sm_90a");
+  const Problem problem = Problem::parse("decode/b1/q1/kv1-131072/h2x1/d256/w1024/ring/bf16");
+  for (const int cap : split_caps(problem, {16, 64, 2, 4}, device)) EXPECT_LE(cap, 16);
+}
+
+TEST(DefaultCandidate, IsAlwaysInTheSpace) {
+  for (const char* arch : kArchs) {
+    const DeviceInfo device = architecture_limits(arch);
+    for (const Problem& problem : problem_grid()) {
+      const Candidate candidate = default_candidate(problem, device);
+      EXPECT_TRUE(is_kept(candidate_space(problem, device), candidate))
+          << arch << " " << problem.text() << " " << candidate.text();
+    }
+  }
+}
+
+TEST(DefaultCandidate, HoldsAllRowsInTheSmallestBlock) {
+  const DeviceInfo device = architecture_limits("sm_90a");
+  const Problem decode = Problem::parse("decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16");
+  EXPECT_EQ(default_candidate(decode, device).config.block_m, 16);
+  EXPECT_EQ(default_candidate(decode, device).split_cap, device.num_sms / 4);
+  const Problem verify = Problem::parse("verify/b1/q8/kv1-131072/h32x4/d512/contiguous/bf16");
+  EXPECT_EQ(default_candidate(verify, device).config.block_m, 64);
+}
+
+TEST(DefaultCandidate, NamesEveryReasonWhenNothingIsLeft) {
+  DeviceInfo device = architecture_limits("sm_90a");
+  device.max_smem_per_block_bytes = 1000;
+  const Problem problem = Problem::parse("decode/b1/q1/kv1-4096/h8x1/d512/contiguous/bf16");
+  try {
+    default_candidate(problem, device);
+    FAIL() << "no error";
+  } catch (const InvalidArgument& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("limit=1000"), std::string::npos) << text;
+    EXPECT_NE(text.find(problem.text()), std::string::npos) << text;
+  }
+}
+
+class PruneCompiled : public testing::Test {
+ protected:
+  PruneCompiled() {
+    KernelResources kernel;
+    kernel.symbol = "splitkv_d128";
+    kernel.registers = 128;
+    binary_.kernels.push_back(kernel);
+  }
+  std::optional<Rejection> run(int num_warps) const {
+    const Problem problem = Problem::parse("decode/b1/q1/kv1-4096/h8x1/d512/contiguous/bf16");
+    return prune_compiled(binary_, plan_launch(problem, {"splitkv", {16, 64, 1, num_warps}, 4}),
+                          architecture_limits("sm_90a"));
+  }
+  Binary binary_;
+};
+
+TEST_F(PruneCompiled, AcceptsACleanBinary) { EXPECT_FALSE(run(16)); }
+
+TEST_F(PruneCompiled, RefusesSpillsAndStackFrames) {
+  binary_.kernels[0].spill_load_bytes = 8;
+  EXPECT_EQ(run(4)->reason, RejectReason::kSpill);
+  binary_.kernels[0].spill_load_bytes = 0;
+  binary_.kernels[0].stack_bytes = 16;
+  EXPECT_EQ(run(4)->reason, RejectReason::kStack);
+}
+
+TEST_F(PruneCompiled, RefusesRegistersTimesThreadsOverTheFile) {
+  binary_.kernels[0].registers = 129;  // handed out as 136 per thread
+  EXPECT_EQ(run(16)->reason, RejectReason::kRegisters);
+  EXPECT_NE(run(16)->detail.find("registers=129 num_warps=16: 69632 > 65536"), std::string::npos)
+      << run(16)->detail;
+  EXPECT_FALSE(run(8));
+}
+
+TEST_F(PruneCompiled, RefusesFatalNotesOnly) {
+  binary_.notes = {
+      "C7510: Potential Performance Loss: wgmma.mma_async instructions are serialized"};
+  ASSERT_TRUE(run(4));
+  EXPECT_EQ(run(4)->reason, RejectReason::kPtxasNote);
+  binary_.notes = {"C7000: something harmless"};
+  EXPECT_FALSE(run(4));
+}
+
+}  // namespace
+}  // namespace attune

@@ -1,0 +1,125 @@
+// The stages on a real GPU: every candidate compiles and is right, and a tune serves a second one.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "jit/compile_pool.h"
+#include "tests/support/require_gpu.h"
+#include "tuner/compile_stage.h"
+#include "tuner/space.h"
+#include "tuner/timer.h"
+#include "tuner/tuner.h"
+#include "tuner/verify.h"
+
+namespace attune {
+namespace {
+
+class TunerGpuTest : public GpuTest {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    CompilePoolOptions options;
+    options.nvrtc = test_nvrtc_search();
+    pool_ = std::make_unique<CompilePool>(options);
+    compiles_ = compile_service(compiler(), *pool_);
+  }
+
+  std::unique_ptr<CompilePool> pool_;
+  std::unique_ptr<CompileService> compiles_;
+  std::unique_ptr<TuneStore> store_ = TuneStore::open_in_memory();
+};
+
+class EveryCandidate : public TunerGpuTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(EveryCandidate, CompilesAndIsRight) {
+  const Problem problem = Problem::parse(GetParam());
+  const CandidateSpace space = candidate_space(problem, device().info());
+  std::set<Variant> variants;
+  for (const Candidate& one : space.kept) variants.insert(one.variant(problem));
+  CompileStage stage(*store_, *compiles_, device().info().arch);
+  stage.run(variants, false, false, {}, {});
+
+  const auto cases = verify_cases(problem, 1);
+  Verifier verifier(device(), cases);
+  int num_admitted = 0;
+  for (const Candidate& candidate : space.kept) {
+    const Variant variant = candidate.variant(problem);
+    ASSERT_EQ(stage.failure(variant), nullptr) << variant.text() << *stage.failure(variant);
+    const Binary& binary = *stage.find(variant);
+    const LaunchPlan plan = plan_launch(problem, candidate);
+    if (prune_compiled(binary, plan, device().info())) continue;
+    const AttentionKernels kernels = load_attention(device(), binary, variant, plan);
+    const auto outcome = verifier.verify(kernels, candidate);
+    const auto* rejection = std::get_if<Rejection>(&outcome);
+    EXPECT_EQ(rejection, nullptr) << candidate.text() << ": " << rejection->detail;
+    ++num_admitted;
+  }
+  EXPECT_GT(num_admitted, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Problems, EveryCandidate,
+    testing::Values("decode/b1/q1/kv1-8192/h8x1/d512/contiguous/bf16",
+                    "verify/b1/q2/kv1-8192/h8x1/d512/contiguous/bf16",
+                    "verify/b1/q5/kv1-8192/h16x2/d512/contiguous/bf16",
+                    "verify/b1/q16/kv1-8192/h8x1/d512/contiguous/bf16",
+                    "decode/b1/q1/kv1-8192/h4x2/d256/w1024/ring/bf16",
+                    "verify/b1/q5/kv1-8192/h4x2/d256/w300/ring/bf16",
+                    "verify/b1/q16/kv1-8192/h2x1/d256/w1024/contiguous/bf16",
+                    "decode/b3/q1/kv1-8192/h9x3/d128/contiguous/bf16",
+                    "verify/b2/q5/kv1-8192/h3x1/d128/softcap/contiguous/bf16",
+                    "verify/b1/q16/kv1-8192/h1x1/d128/full/contiguous/bf16",
+                    "decode/b1/q1/kv1-8192/h2x2/d64/w17/ring/bf16",
+                    "verify/b1/q2/kv1-8192/h2x1/d64/w100/full/softcap/contiguous/bf16"));
+
+TEST_F(TunerGpuTest, TunesOnceAndServesTheSecondRunFromTheStore) {
+  const std::vector<Problem> problems = {
+      Problem::parse("decode/b1/q1/kv1-8192/h8x1/d512/contiguous/bf16"),
+      Problem::parse("verify/b1/q4/kv1-8192/h4x2/d256/w1024/ring/bf16")};
+  Tuner tuner(&device(), *store_, *compiles_);
+  const TuneReport first = tuner.tune(problems, {});
+  EXPECT_EQ(first.num_tuned, 2u);
+  EXPECT_TRUE(first.failures.empty()) << first.failures.front();
+  for (const Winner& winner : first.winners) {
+    EXPECT_LE(winner.admission.relative_l2, kMaxRelativeL2) << winner.candidate.text();
+    EXPECT_GT(winner.margin_default, -0.02) << winner.candidate.text();
+  }
+  const TuneReport second = tuner.tune(problems, {});
+  EXPECT_EQ(second.num_cached, 2u);
+  EXPECT_EQ(second.num_compiled, 0u);
+  EXPECT_EQ(second.num_timed, 0u);
+}
+
+TEST_F(TunerGpuTest, TimesTheSameKernelAlikeTwice) {
+  const Problem problem = Problem::parse("decode/b1/q1/kv1-32768/h32x4/d512/contiguous/bf16");
+  const Candidate candidate = default_candidate(problem, device().info());
+  const Variant variant = candidate.variant(problem);
+  CompileStage stage(*store_, *compiles_, device().info().arch);
+  stage.run({variant}, true, false, {}, {});
+  ASSERT_NE(stage.find(variant), nullptr);
+  const AttentionKernels kernels =
+      load_attention(device(), *stage.find(variant), variant, plan_launch(problem, candidate));
+  AttentionTimer timer(device(), *stage.probes(), problem);
+  const Ceilings ceilings = measure_ceilings(device(), *stage.probes());
+  EXPECT_GT(ceilings.read_bytes_per_s, 1e11);
+  EXPECT_GT(ceilings.tensor_flops_per_s, 1e12);
+  for (const int kv_len : {1, 1024, 32768}) {
+    const double first_us = timer.measure(kernels, candidate, kv_len).median_us;
+    const double second_us = timer.measure(kernels, candidate, kv_len).median_us;
+    EXPECT_NEAR(first_us, second_us, 0.05 * first_us) << kv_len;
+    // Not faster than the memory: the L2 was cold.
+    const double floor_us = attention_bytes(problem, kv_len) / ceilings.read_bytes_per_s * 1e6;
+    EXPECT_GT(first_us, 0.95 * floor_us) << kv_len;
+  }
+}
+
+TEST_F(TunerGpuTest, GivesDeviceMemoryBack) {
+  const std::size_t before = device().free_memory_bytes();
+  const Problem problem = Problem::parse("decode/b1/q1/kv1-64/h2x1/d64/contiguous/bf16");
+  Tuner(&device(), *store_, *compiles_).tune({problem}, {});
+  EXPECT_LT(before - std::min(before, device().free_memory_bytes()), std::size_t{10} << 20);
+}
+
+}  // namespace
+}  // namespace attune

@@ -1,0 +1,180 @@
+#include "tuner/verify.h"
+
+#include <gtest/gtest.h>
+
+#include "jit/source.h"
+#include "tests/tuner/fake_attention.h"
+
+namespace attune {
+namespace {
+
+using Tamper = std::function<void(const Variant&, const AttentionParams&)>;
+
+const Problem kProblem = Problem::parse("verify/b1/q3/kv1-256/h2x1/d64/w50/contiguous/bf16");
+const Candidate kCandidate{"splitkv", {16, 32, 2, 4}, 3};
+
+// Row 0 of a sequence's token.
+std::uint16_t* out_row(const AttentionParams& p, int batch_idx, int token_idx) {
+  return static_cast<std::uint16_t*>(p.out) + batch_idx * p.out_batch_stride +
+         token_idx * p.out_token_stride;
+}
+
+class VerifyTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { cases_ = new std::vector<VerifyCase>(verify_cases(kProblem, 1)); }
+  static void TearDownTestSuite() { delete cases_; }
+
+  // Verifies a kernel that is right but for what `tamper` does.
+  std::variant<Admission, Rejection> run(Tamper tamper = {}) {
+    serve_attention(
+        device_, [](const Variant&, const AttentionParams&) { return 1.0; }, std::move(tamper));
+    const Variant variant = kCandidate.variant(kProblem);
+    Binary binary;
+    FakeCompiles().run({{0, attention_source(variant), "sm_90a"}},
+                       [&](CompileOutcome outcome) { binary = *outcome.binary; }, {});
+    const AttentionKernels kernels =
+        load_attention(device_, binary, variant, plan_launch(kProblem, kCandidate));
+    return verify(device_, kernels, kCandidate, *cases_);
+  }
+  void expect_rejected(RejectReason reason, const std::string& detail, Tamper tamper) {
+    const auto outcome = run(std::move(tamper));
+    ASSERT_TRUE(std::holds_alternative<Rejection>(outcome));
+    const Rejection& rejection = std::get<Rejection>(outcome);
+    EXPECT_EQ(rejection.reason, reason) << rejection.detail;
+    EXPECT_NE(rejection.detail.find(detail), std::string::npos) << rejection.detail;
+  }
+
+  FakeDevice device_{small_l2_device_info()};
+  static std::vector<VerifyCase>* cases_;
+};
+std::vector<VerifyCase>* VerifyTest::cases_ = nullptr;
+
+TEST_F(VerifyTest, AdmitsARightKernelWithItsErrors) {
+  const auto outcome = run();
+  ASSERT_TRUE(std::holds_alternative<Admission>(outcome)) << std::get<Rejection>(outcome).detail;
+  const Admission& admission = std::get<Admission>(outcome);
+  EXPECT_EQ(admission.reference, kReferenceName);
+  std::size_t sequences = 0;
+  for (const VerifyCase& one : *cases_) sequences += one.inputs.kv_len.size();
+  EXPECT_EQ(admission.num_cases, static_cast<int>(sequences));
+  EXPECT_GT(admission.relative_l2, 1e-4);  // the rounding of the output
+  EXPECT_LT(admission.relative_l2, kMaxRelativeL2);
+  EXPECT_GT(admission.max_abs_error, 0);
+  EXPECT_FALSE(admission.created_at.empty());
+  EXPECT_EQ(device_.live_bytes(), 0u);
+}
+
+TEST_F(VerifyTest, RejectsAKernelThatWritesHalfOfTheRows) {
+  expect_rejected(RejectReason::kWrongResult, "nan", [](const Variant&, const AttentionParams& p) {
+    for (int b = 0; b < p.batch; ++b) std::fill_n(out_row(p, b, 1), 64, 0xffff);
+  });
+}
+
+TEST_F(VerifyTest, RejectsOneWrongNumber) {
+  expect_rejected(RejectReason::kWrongResult, "relative_l2",
+                  [](const Variant&, const AttentionParams& p) {
+                    out_row(p, p.batch - 1, 2)[17] ^= 0x8000;  // the sign
+                    out_row(p, p.batch - 1, 2)[17] |= 0x3f80;  // of a number of size
+                  });
+}
+
+TEST_F(VerifyTest, RejectsAnythingButZeroWhereNothingIsSeen) {
+  expect_rejected(RejectReason::kWrongResult, "kv_len=0",
+                  [](const Variant&, const AttentionParams& p) {
+                    if (p.kv_len[0] == 0) out_row(p, 0, 0)[3] = 1;  // the least number above it
+                  });
+}
+
+TEST_F(VerifyTest, RejectsWritesBehindTheOutput) {
+  expect_rejected(RejectReason::kOutOfBounds, "of out",
+                  [](const Variant&, const AttentionParams& p) {
+                    static_cast<std::uint16_t*>(p.out)[p.batch * p.out_batch_stride] = 0;
+                  });
+}
+
+TEST_F(VerifyTest, RejectsWritesBetweenTheRows) {
+  expect_rejected(RejectReason::kOutOfBounds, "between the rows",
+                  [](const Variant&, const AttentionParams& p) { out_row(p, 1, 0)[2 * 64] = 0; });
+  expect_rejected(RejectReason::kOutOfBounds, "between the rows",
+                  [](const Variant&, const AttentionParams& p) { out_row(p, 1, 0)[-1] = 0; });
+}
+
+TEST_F(VerifyTest, RejectsWritesAroundTheLse) {
+  expect_rejected(RejectReason::kOutOfBounds, "byte -4 of lse",
+                  [](const Variant&, const AttentionParams& p) {
+                    if (p.lse != nullptr) p.lse[-1] = 0;
+                  });
+}
+
+TEST_F(VerifyTest, RejectsWritesBehindTheWorkspace) {
+  expect_rejected(RejectReason::kOutOfBounds, "of workspace",
+                  [](const Variant& variant, const AttentionParams& p) {
+                    const Candidate candidate{"splitkv", kCandidate.config, p.split_cap};
+                    const LaunchPlan plan = plan_launch(problem_of(variant, p), candidate);
+                    reinterpret_cast<char*>(p.o_partial)[plan.workspace_bytes()] = 0;
+                  });
+}
+
+TEST_F(VerifyTest, RejectsAMissingOrWrongLse) {
+  expect_rejected(RejectReason::kWrongResult, "lse=", [](const Variant&, const AttentionParams& p) {
+    if (p.lse != nullptr) p.lse[p.batch * 3 * 2 - 1] = std::bit_cast<float>(0xffffffffu);
+  });
+  expect_rejected(RejectReason::kWrongResult, "lse=", [](const Variant&, const AttentionParams& p) {
+    if (p.lse != nullptr) p.lse[p.batch * 3 * 2 - 1] *= 1.01f;
+  });
+}
+
+TEST_F(VerifyTest, RejectsAKernelThatNeedsTheLse) {
+  expect_rejected(RejectReason::kWrongResult, "without lse",
+                  [](const Variant&, const AttentionParams& p) {
+                    if (p.lse == nullptr) out_row(p, 0, 0)[0] ^= 1;
+                  });
+}
+
+TEST_F(VerifyTest, RejectsOtherBitsInASecondRun) {
+  expect_rejected(RejectReason::kWrongResult, "a second run gave other bits",
+                  [run = 0](const Variant&, const AttentionParams& p) mutable {
+                    if (run++ == 1) out_row(p, p.batch - 1, 2)[0] ^= 1;
+                  });
+}
+
+TEST_F(VerifyTest, RejectsAnErrorThatOnlyTheAccuracyCaseShows) {
+  expect_rejected(RejectReason::kWrongResult, "accuracy",
+                  [](const Variant&, const AttentionParams& p) {
+                    if (p.kv_len[0] < 4000) return;
+                    for (int t = 0; t < p.seqlen_q; ++t) {
+                      for (int d = 0; d < 128; ++d) {  // 0.5% off, every row
+                        std::uint16_t& value = out_row(p, 0, t)[d];
+                        value = float_to_bf16(bf16_to_float(value) * 1.006f);
+                      }
+                    }
+                  });
+}
+
+TEST_F(VerifyTest, RejectsAFailedLaunch) {
+  expect_rejected(RejectReason::kLaunch, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+                  [](const Variant&, const AttentionParams&) {
+                    throw CudaError("cannot launch", 701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES");
+                  });
+}
+
+TEST_F(VerifyTest, FailsAKernelThatIgnoresAStride) {
+  // Swaps the strides of the query tokens and of the output's.
+  serve_attention(device_, [](const Variant&, const AttentionParams&) { return 1.0; });
+  const auto serve = device_.on_launch;
+  device_.on_launch = [&](const Kernel& kernel, const KernelLaunch& shape, const void* params) {
+    AttentionParams p = *static_cast<const AttentionParams*>(params);
+    p.q_token_stride = p.num_kv_heads * p.group_size * p.q_head_stride;  // as if it was dense
+    serve(kernel, shape, &p);
+  };
+  const Variant variant = kCandidate.variant(kProblem);
+  Binary binary;
+  FakeCompiles().run({{0, attention_source(variant), "sm_90a"}},
+                     [&](CompileOutcome outcome) { binary = *outcome.binary; }, {});
+  const AttentionKernels kernels =
+      load_attention(device_, binary, variant, plan_launch(kProblem, kCandidate));
+  EXPECT_TRUE(std::holds_alternative<Rejection>(verify(device_, kernels, kCandidate, *cases_)));
+}
+
+}  // namespace
+}  // namespace attune
