@@ -63,16 +63,20 @@ class TimeRun {
     for (const RangeState& range : ranges_) {
       lengths.insert(range.lengths.begin(), range.lengths.end());
     }
+    std::size_t lengths_left = lengths.size();
     for (const int length : lengths) {
       double best_us = kInfinity;
-      for (const std::size_t idx : participants(length)) {
+      const std::vector<std::size_t> order = participants(length);
+      const std::size_t total = num_measured_ + order.size() * lengths_left--;
+      for (const std::size_t idx : order) {
         if (request_.stop()) return mark_incomplete();
         const double abandon_us = best_us == kInfinity ? 0 : best_us * kAbandonFactor;
         const auto timing = measure(idx, length,
                                     {.min_samples = kFirstPassMinSamples,
                                      .max_samples = kFirstPassMaxSamples,
                                      .abandon_above_us = abandon_us});
-        if (request_.progress) request_.progress(request_.candidates[idx], ++num_measured_);
+        ++num_measured_;
+        if (request_.progress) request_.progress(request_.candidates[idx], num_measured_, total);
         if (timing) best_us = std::min(best_us, timing->median_us);
       }
       for (RangeState& range : ranges_) {

@@ -34,8 +34,8 @@ struct TimeRequest {
   std::function<bool()> stop;
   // As stop, but nothing at all is measured any more.
   std::function<bool()> interrupted;
-  // Called after every measurement of the first pass.
-  std::function<void(const Candidate&, std::size_t done)> progress;
+  // Called after every measurement of the first pass; `total` shrinks as candidates are dropped.
+  std::function<void(const Candidate&, std::size_t done, std::size_t total)> progress;
 };
 
 // The points of a range that this candidate was timed at; those beyond a window share their number.

@@ -261,6 +261,10 @@ AttentionTimer::~AttentionTimer() = default;
 Timing AttentionTimer::measure(const AttentionKernels& kernels, const Candidate& candidate,
                                int kv_len, const TimerOptions& options) {
   State& s = *state_;
+  if (kv_len < 1 || kv_len > s.problem.kv.max) {
+    throw InvalidArgument("cannot time at a kv_len outside the problem's range",
+                          fmt::format("kv_len={} problem={}", kv_len, s.problem.text()));
+  }
   const int length = equivalent_kv_len(s.problem, kv_len);
   const LaunchPlan plan = plan_launch(s.problem, candidate);
   s.prepare(plan, length);

@@ -56,8 +56,8 @@ class AttentionTimer {
   AttentionTimer(Device& device, const Binary& probes, const Problem& problem);
   ~AttentionTimer();
 
-  // Throws CudaError when a launch fails and Error when no sample is usable; never returns a
-  // partial result.
+  // `kv_len` is 1 to problem.kv.max. Throws CudaError when a launch fails and Error when no sample
+  // is usable; never returns a partial result.
   Timing measure(const AttentionKernels& kernels, const Candidate& candidate, int kv_len,
                  const TimerOptions& options = {});
 

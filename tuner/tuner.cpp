@@ -129,7 +129,7 @@ class Run {
 
   void tune_units(Device& device) {
     if (units_.empty()) return;
-    if (stage_.probes() == nullptr && !stage_.probes_failure().empty()) {
+    if (stage_.probes() == nullptr && !should_stop()) {
       throw CompileError("the measuring kernels do not compile",
                          fmt::format("arch={}", device_.arch), stage_.probes_failure(),
                          probe_source(device_.arch).text);

@@ -201,8 +201,8 @@ std::vector<TimedRange> UnitRun::time_all() {
   };
   request.stop = context_.stop;
   request.interrupted = context_.interrupted;
-  request.progress = [&](const Candidate& candidate, std::size_t done) {
-    report_progress("time", candidate.text(), done, 0);
+  request.progress = [&](const Candidate& candidate, std::size_t done, std::size_t total) {
+    report_progress("time", candidate.text(), done, total);
   };
   return time_candidates(request);
 }

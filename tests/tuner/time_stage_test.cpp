@@ -67,6 +67,18 @@ TEST_F(TimeCandidates, DropsAPoorCandidateFromTheOtherPoints) {
   EXPECT_EQ(winner_of(ranges[0])->winner, candidate(1));
 }
 
+TEST_F(TimeCandidates, ReportsProgressUpToItsTotal) {
+  have_candidates(3);
+  time_us_ = [](const Candidate& one, int) { return one.split_cap == 3 ? 1.6 : 1.0; };
+  std::vector<std::pair<std::size_t, std::size_t>> seen;
+  request_.progress = [&](const Candidate&, std::size_t done, std::size_t total) {
+    seen.emplace_back(done, total);
+  };
+  time_candidates(request_);
+  EXPECT_EQ(seen.front(), (std::pair<std::size_t, std::size_t>(1, 33)));
+  EXPECT_EQ(seen.back(), (std::pair<std::size_t, std::size_t>(23, 23)));
+}
+
 TEST_F(TimeCandidates, NeverDropsTheDefault) {
   have_candidates(3);
   time_us_ = [](const Candidate& one, int) { return one.split_cap == 1 ? 9.0 : 1.0; };

@@ -200,6 +200,13 @@ TEST_F(AttentionTimerTest, RefusesBuffersLargerThanHalfOfTheMemory) {
   }
 }
 
+TEST_F(AttentionTimerTest, RefusesALengthItHasNoBuffersFor) {
+  launches_take({25});
+  AttentionTimer timer = make_timer(kProblem);
+  EXPECT_THROW(timer.measure(load(kProblem), kCandidate, 1025), InvalidArgument);
+  EXPECT_THROW(timer.measure(load(kProblem), kCandidate, 0), InvalidArgument);
+}
+
 TEST_F(AttentionTimerTest, GivesAllMemoryBack) {
   launches_take({25});
   make_timer(kProblem).measure(load(kProblem), kCandidate, 512);
