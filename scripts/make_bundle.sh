@@ -24,7 +24,7 @@ check_libraries() {
       [[ $library =~ $ALLOWED_LIBRARIES ]] ||
         fail "a program is not self-contained: file=${file#"$out"/} needs=$library; link it statically"
     done < <(readelf -d "$file" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
-  done < <(find "$out/bin" "$out/lib" "$out/tests" "$out/examples" -type f -print0)
+  done < <(find "$out/bin" "$out/lib" "$out/tests" "$out/examples" "$out/bench" -type f -print0)
 }
 
 if [ -n "$(ls -A "$out")" ] && [ ! -e "$out/run_tests.sh" ]; then
