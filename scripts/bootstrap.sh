@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 PACKAGES=(g++ cmake ninja-build libsqlitecpp-dev libsqlite3-dev libyaml-cpp-dev libzstd-dev libxxhash-dev
-          libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libgtest-dev)
+          libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libgtest-dev python3)
 NVRTC_PACKAGE=nvidia-cuda-nvrtc==13.0.88
 NVRTC_FOLDER=.deps/nvrtc
 
@@ -51,7 +51,7 @@ has_nvrtc() {
 }
 
 install_nvrtc() {
-  python3 -m pip --version >/dev/null 2>&1 || install_packages python3 python3-pip
+  python3 -m pip --version >/dev/null 2>&1 || install_packages python3-pip
   printf 'bootstrap: no CUDA 13 toolkit here, taking %s from PyPI into %s\n' "$NVRTC_PACKAGE" "$NVRTC_FOLDER"
   rm -rf "$NVRTC_FOLDER.partial"
   python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-cache-dir --no-deps \
