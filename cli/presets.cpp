@@ -1,0 +1,133 @@
+#include "cli/presets.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <system_error>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/error.h"
+
+namespace attune {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Heads {
+  int num_q_heads;
+  int num_kv_heads;
+};
+
+// The heads of one of `parts` GPUs.
+Heads share_heads(const PresetLayer& layer, int parts) {
+  const bool divides = layer.num_kv_heads % parts == 0;
+  const bool replicates = parts % layer.num_kv_heads == 0;
+  if (layer.num_q_heads % parts != 0 || (!divides && !replicates)) {
+    throw InvalidArgument(
+        "cannot share the heads of a layer",
+        fmt::format("layer={} num_q_heads={} num_kv_heads={} tp={}", layer.name, layer.num_q_heads,
+                    layer.num_kv_heads, parts),
+        "--tp divides the q heads, and divides the KV heads or is a multiple of them");
+  }
+  return {layer.num_q_heads / parts, divides ? layer.num_kv_heads / parts : 1};
+}
+
+Problem problem_of(const PresetLayer& layer, const Heads& heads, int batch, int seqlen_q,
+                   const KvRange& kv, DataType dtype) {
+  return {.op = seqlen_q == 1 ? Op::kDecode : Op::kVerify,
+          .batch = batch,
+          .seqlen_q = seqlen_q,
+          .kv = kv,
+          .num_q_heads = heads.num_q_heads,
+          .num_kv_heads = heads.num_kv_heads,
+          .head_dim = layer.head_dim,
+          .window = layer.window,
+          .kv_layout = layer.kv_layout,
+          .dtype = dtype};
+}
+
+bool is_file_name(const std::string& text) {
+  return text.find('/') != std::string::npos || text.ends_with(".yaml") || text.ends_with(".yml");
+}
+
+std::set<std::string> preset_names(const std::vector<fs::path>& folders) {
+  std::set<std::string> names;
+  for (const fs::path& folder : folders) {
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(folder, error)) {
+      if (entry.path().extension() == ".yaml") names.insert(entry.path().stem().string());
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+Preset read_preset(const fs::path& file) {
+  std::ifstream stream(file);
+  if (!stream || fs::is_directory(file)) {
+    throw InvalidArgument("cannot read the preset", fmt::format("file={}", file.string()),
+                          "name a preset file that exists, or a preset of attune");
+  }
+  const std::string text(std::istreambuf_iterator<char>(stream), {});
+  return parse_preset(text, file.string());
+}
+
+std::vector<Problem> expand(const Preset& preset, int tensor_parallel) {
+  if (tensor_parallel < 1) {
+    throw InvalidArgument("cannot share the heads", fmt::format("tp={}", tensor_parallel),
+                          "--tp is 1 or more");
+  }
+  std::vector<Problem> problems;
+  std::set<Problem> seen;
+  for (const PresetLayer& layer : preset.layers) {
+    const Heads heads = share_heads(layer, tensor_parallel);
+    for (const int batch : preset.batch) {
+      for (const int seqlen_q : preset.seqlen_q) {
+        for (const KvRange& kv : layer.kv_ranges) {
+          const Problem problem = problem_of(layer, heads, batch, seqlen_q, kv, preset.dtype);
+          problem.validate();
+          if (seen.insert(problem).second) problems.push_back(problem);
+        }
+      }
+    }
+  }
+  return problems;
+}
+
+std::vector<fs::path> preset_folders() {
+  std::vector<fs::path> folders;
+  if (const char* named = std::getenv("ATTUNE_PRESETS"); named != nullptr && *named != '\0') {
+    folders.emplace_back(named);
+  }
+  std::error_code error;
+  const fs::path program = fs::canonical("/proc/self/exe", error);
+  if (!error) {
+    folders.push_back((program.parent_path() / "../share/attune/presets").lexically_normal());
+  }
+  return folders;
+}
+
+fs::path find_preset(const std::string& name_or_file, const std::vector<fs::path>& folders) {
+  if (is_file_name(name_or_file)) return name_or_file;
+  std::vector<std::string> looked_at;
+  for (const fs::path& folder : folders) {
+    const fs::path file = folder / (name_or_file + ".yaml");
+    std::error_code error;
+    if (fs::is_regular_file(file, error)) return file;
+    looked_at.push_back(folder.string());
+  }
+  const std::set<std::string> known = preset_names(folders);
+  throw InvalidArgument(
+      "unknown preset",
+      fmt::format("preset='{}' known={} looked at {}", name_or_file,
+                  known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")),
+                  fmt::join(looked_at, ", ")),
+      "use a known one, or a file: --preset path/to/mine.yaml");
+}
+
+}  // namespace attune

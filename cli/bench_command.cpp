@@ -1,0 +1,172 @@
+#include <fstream>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "cli/bench_report.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "common/error.h"
+#include "jit/cuda_device.h"
+#include "jit/source.h"
+#include "runtime/dispatch.h"
+#include "tuner/select.h"
+#include "tuner/space.h"
+#include "tuner/timestamp.h"
+
+namespace attune {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  attune bench decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16
+  attune bench PROBLEM --kv 1024,8192,131072 --csv bench/results/h200.csv
+  attune bench --preset gemma4-31b --json
+  attune bench PROBLEM --kv 8192 --register-rule    what the register rule drops, timed
+Exit codes: 0 done, 1 failed, 3 no usable GPU, 130 Ctrl-C.)";
+
+struct BenchFlags {
+  ProblemFlags problems;
+  std::string kv;
+  std::string csv;
+  int device = 0;
+  bool register_rule = false;
+  bool json = false;
+};
+
+std::vector<int> lengths_of(const BenchFlags& flags, const Problem& problem) {
+  if (flags.kv.empty()) return kv_points(problem.kv);
+  std::vector<int> lengths;
+  for (const int kv_len : parse_kv_list(flags.kv)) {
+    if (problem.kv.contains({kv_len, kv_len})) lengths.push_back(kv_len);
+  }
+  return lengths;
+}
+
+// All that one run measures with.
+class Bench {
+ public:
+  Bench(const Workplace& workplace, const BenchFlags& flags)
+      : flags_(flags),
+        device_(open_cuda_device(flags.device)),
+        compiler_(workplace.nvrtc()),
+        store_(workplace.open_cache_if_present()),
+        options_(workplace.serving_options(flags.device)),
+        dispatcher_(options_, *device_),
+        pool_options_(workplace.pool_options(0)) {
+    outcome_.gpu = device_->info();
+    outcome_.ceilings = measure_ceilings(*device_, compiler_);
+  }
+
+  void add(const Problem& problem) {
+    BenchRow row;
+    row.problem = problem;
+    const Dispatched dispatched = dispatcher_.dispatch(problem, *store_);
+    const Candidate served = dispatched.choice.candidate;
+    const Candidate fallback = default_candidate(problem, device_->info());
+    row.served = dispatched.choice.served;
+    row.candidate = served.text();
+    row.default_candidate = fallback.text();
+    const std::vector<int> lengths = lengths_of(flags_, problem);
+    AttentionTimer timer(*device_, compiler_, problem);
+    const bool is_default = served == fallback;
+    const AttentionKernels kernels = is_default ? AttentionKernels{} : load(problem, fallback);
+    for (const int kv_len : lengths) {
+      BenchPoint point{kv_len, timer.measure(*dispatched.kernels, served, kv_len), {}};
+      point.fallback = is_default ? point.served : timer.measure(kernels, fallback, kv_len);
+      row.points.push_back(std::move(point));
+    }
+    if (flags_.register_rule && !lengths.empty()) audit(lengths.back(), &row);
+    outcome_.rows.push_back(std::move(row));
+  }
+
+  const BenchOutcome& outcome() const { return outcome_; }
+
+ private:
+  AttentionKernels load(const Problem& problem, const Candidate& candidate) {
+    const Variant variant = candidate.variant(problem);
+    const Source source = attention_source(variant);
+    const std::string& arch = device_->info().arch;
+    auto binary = store_->find_binary(compiler_.key(source, arch));
+    if (!binary) binary = compiler_.compile(source, arch);
+    return load_attention(*device_, *binary, variant, plan_launch(problem, candidate));
+  }
+
+  void audit(int kv_len, BenchRow* row) {
+    CompilePool pool(pool_options_);
+    Tuner tuner(device_.get(), *store_, compiler_, pool);
+    row->audit_kv_len = kv_len;
+    row->audit = tuner.audit_register_rule(row->problem, kv_len);
+  }
+
+  const BenchFlags& flags_;
+  std::unique_ptr<Device> device_;
+  const Compiler compiler_;
+  std::unique_ptr<TuneStore> store_;
+  const Options options_;
+  Dispatcher dispatcher_;
+  CompilePoolOptions pool_options_;
+  BenchOutcome outcome_;
+};
+
+// Creates the file before anything is measured for it, and fills it after.
+void write_csv(const BenchFlags& flags, const std::string& text) {
+  if (flags.csv.empty()) return;
+  std::ofstream file(flags.csv);
+  file << text;
+  file.close();
+  if (!file) {
+    throw Error("cannot write the CSV file", fmt::format("file={}", flags.csv),
+                "name a file in a folder that exists and may be written");
+  }
+}
+
+std::string csv_text(const BenchFlags& flags, const BenchOutcome& outcome) {
+  const std::string taken = utc_timestamp();
+  return flags.register_rule ? audit_csv(outcome, taken) : bench_csv(outcome, taken);
+}
+
+int bench(const Workplace& workplace, const BenchFlags& flags) {
+  const std::vector<Problem> problems = flags.problems.resolve();
+  std::size_t num_lengths = 0;
+  for (const Problem& problem : problems) num_lengths += lengths_of(flags, problem).size();
+  if (num_lengths == 0) {
+    throw InvalidArgument("nothing to measure", fmt::format("kv={}", flags.kv),
+                          "name lengths within the kv range of a problem");
+  }
+  const Interrupt interrupt(workplace.log);
+  write_csv(flags, "");
+  Bench run(workplace, flags);
+  for (const Problem& problem : problems) {
+    if (interrupt.requested()) break;
+    if (!lengths_of(flags, problem).empty()) run.add(problem);
+  }
+  write_csv(flags, csv_text(flags, run.outcome()));
+  if (flags.json) {
+    print_json(bench_json(run.outcome()));
+  } else {
+    print_text(bench_text(run.outcome()));
+  }
+  return interrupt.requested() ? interrupt.exit_code() : kExitDone;
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App* app, Workplace* workplace, Action* action) {
+  auto flags = std::make_shared<BenchFlags>();
+  CLI::App* command =
+      app->add_subcommand("bench", "Time what is served against the default and the floor");
+  flags->problems.add_to(command);
+  workplace->add_cache_flag(command);
+  command->add_option("--device", flags->device, "GPU to measure on (default 0)")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--kv", flags->kv,
+                      "Lengths, such as 1024,8192 (default: powers of two of the range)");
+  command->add_flag("--register-rule", flags->register_rule,
+                    "Also time what the register rule drops, at the last length");
+  command->add_option("--csv", flags->csv, "Write the rows to this file");
+  command->add_flag("--json", flags->json, "Print the result as one JSON document");
+  command->footer(kExamples);
+  command->callback([=] { *action = [=] { return bench(*workplace, *flags); }; });
+}
+
+}  // namespace attune

@@ -1,0 +1,100 @@
+#include "cli/bench_report.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace attune {
+namespace {
+
+double gigabytes_per_s(const Problem& problem, int kv_len, double us) {
+  return attention_bytes(problem, kv_len) / us * 1e-3;
+}
+
+double tflops(const Problem& problem, int kv_len, double us) {
+  return attention_flops(problem, kv_len) / us * 1e-6;
+}
+
+std::string points_text(const BenchRow& row, const Ceilings& ceilings) {
+  Table table({{"kv_len"},
+               {"time_us"},
+               {"+/-"},
+               {"GB/s"},
+               {"TFLOP/s"},
+               {"floor_us"},
+               {"% of floor"},
+               {"default_us"},
+               {"+/-"},
+               {"over default"}});
+  for (const BenchPoint& point : row.points) {
+    const double us = point.served.median_us;
+    const double floor = floor_us(row.problem, point.kv_len, ceilings);
+    table.add_row({std::to_string(point.kv_len), time_text(us), time_text(point.served.spread_us),
+                   fmt::format("{:.0f}", gigabytes_per_s(row.problem, point.kv_len, us)),
+                   fmt::format("{:.1f}", tflops(row.problem, point.kv_len, us)), time_text(floor),
+                   fmt::format("{:.0f}", floor / us * 100), time_text(point.fallback.median_us),
+                   time_text(point.fallback.spread_us),
+                   fmt::format("{:.2f}x", point.fallback.median_us / us)});
+  }
+  return table.text();
+}
+
+std::string audit_text(const BenchRow& row) {
+  Table table({{"candidate", Align::kLeft},
+               {"rule", Align::kLeft},
+               {"time_us"},
+               {"+/-"},
+               {"regs"},
+               {"spill_bytes"},
+               {"failure", Align::kLeft}});
+  for (const RuleAudit& one : row.audit) {
+    const bool timed = one.failure.empty();
+    const KernelResources& kernel = one.resources;
+    table.add_row({one.candidate.text(), one.within_rule ? "kept" : "dropped",
+                   timed ? time_text(one.measurement.median_us) : "-",
+                   timed ? time_text(one.measurement.spread_us) : "-",
+                   kernel.registers == 0 ? "-" : std::to_string(kernel.registers),
+                   std::to_string(kernel.spill_store_bytes + kernel.spill_load_bytes),
+                   one.failure.substr(0, one.failure.find('\n'))});
+  }
+  return fmt::format("register rule at kv {}: the served candidate and what the rule drops\n",
+                     row.audit_kv_len) +
+         table.text();
+}
+
+}  // namespace
+
+double floor_us(const Problem& problem, int kv_len, const Ceilings& ceilings) {
+  return 1e6 * std::max(attention_bytes(problem, kv_len) / ceilings.read_bytes_per_s,
+                        attention_flops(problem, kv_len) / ceilings.tensor_flops_per_s);
+}
+
+std::string_view name_of(Served served) {
+  switch (served) {
+    case Served::kExact:
+      return "exact";
+    case Served::kNearest:
+      return "nearest";
+    case Served::kDefault:
+      break;
+  }
+  return "default";
+}
+
+std::string bench_text(const BenchOutcome& outcome) {
+  std::string text = fmt::format(
+      "{} ({}), driver {}: reads {:.2f} TB/s, tensor cores {:.0f} TFLOP/s bf16; times by graph "
+      "replay with a cold L2, combine included (method {})\n",
+      outcome.gpu.name, outcome.gpu.arch, outcome.gpu.driver_version,
+      outcome.ceilings.read_bytes_per_s * 1e-12, outcome.ceilings.tensor_flops_per_s * 1e-12,
+      kTimingMethod);
+  for (const BenchRow& row : outcome.rows) {
+    text += fmt::format("\n{}\nserved {} ({}), default {}\n", row.problem.text(), row.candidate,
+                        name_of(row.served), row.default_candidate);
+    text += points_text(row, outcome.ceilings);
+    if (!row.audit.empty()) text += audit_text(row);
+  }
+  return text;
+}
+
+}  // namespace attune

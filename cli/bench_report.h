@@ -1,0 +1,50 @@
+// Measured winners against default and floor, as text, JSON and CSV.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/report.h"
+#include "jit/device_info.h"
+#include "runtime/attune.h"
+#include "tuner/timer.h"
+#include "tuner/tuner.h"
+
+namespace attune {
+
+struct BenchPoint {
+  int kv_len = 0;
+  Timing served;
+  Timing fallback;  // of the default candidate; as `served` where that is the default
+};
+
+struct BenchRow {
+  Problem problem;
+  Served served = Served::kDefault;
+  std::string candidate;
+  std::string default_candidate;
+  std::vector<BenchPoint> points;
+  std::vector<RuleAudit> audit;  // with --register-rule
+  int audit_kv_len = 0;
+};
+
+struct BenchOutcome {
+  DeviceInfo gpu;
+  Ceilings ceilings;
+  std::vector<BenchRow> rows;
+};
+
+// The least time that the bytes and the FLOPs of a problem can take, in us.
+double floor_us(const Problem& problem, int kv_len, const Ceilings& ceilings);
+
+// "exact", "nearest", "default"
+std::string_view name_of(Served served);
+
+std::string bench_text(const BenchOutcome& outcome);
+Json bench_json(const BenchOutcome& outcome);
+// With a header line. `taken` is the time of the run, UTC.
+std::string bench_csv(const BenchOutcome& outcome, const std::string& taken);
+std::string audit_csv(const BenchOutcome& outcome, const std::string& taken);
+
+}  // namespace attune

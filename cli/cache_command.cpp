@@ -1,0 +1,140 @@
+// attune cache: opens no device and needs no driver.
+#include <ctime>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "cli/cache_report.h"
+#include "cli/commands.h"
+#include "common/error.h"
+#include "runtime/dispatch.h"
+
+namespace attune {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  attune cache list
+  attune cache show decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16
+  attune cache stats --json
+  attune cache export tune.db      one file to copy to other machines
+  attune cache import tune.db
+  attune cache path
+None of them opens a GPU or needs a driver.)";
+
+struct CacheFlags {
+  bool json = false;
+  std::string problem;
+  std::string file;
+};
+
+void output(const CacheFlags& flags, const Json& json, const std::string& text) {
+  if (flags.json) {
+    print_json(json);
+  } else {
+    print_text(text);
+  }
+}
+
+int list(const Workplace& workplace, const CacheFlags& flags) {
+  const auto store = workplace.open_cache_if_present();
+  const auto winners = store->winners();
+  output(flags, list_json(winners), list_text(winners, std::time(nullptr)));
+  return kExitDone;
+}
+
+int show(const Workplace& workplace, const CacheFlags& flags) {
+  const Problem problem = Problem::parse(flags.problem);
+  const auto store = workplace.open_cache_if_present();
+  std::vector<StoredProblem> stored;
+  for (auto& [identity, winner] : store->winners()) {
+    if (winner.problem != problem) continue;
+    StoredProblem& one = stored.emplace_back();
+    // The cache finds rows by the identity, which is all that is needed of the GPU.
+    if (const auto gpu = device_of_identity(identity)) {
+      one.rejections = store->rejections(*gpu, problem, winner.toolchain);
+      one.num_measured = store->measurements(*gpu, problem, winner.toolchain).size();
+    }
+    one.identity = std::move(identity);
+    one.winner = std::move(winner);
+  }
+  if (stored.empty()) {
+    throw CacheError(
+        "no winner for this problem",
+        fmt::format("problem={} path={}", problem.text(), workplace.cache_file().string()),
+        fmt::format("tune it with {}", tune_command(problem)));
+  }
+  output(flags, show_json(stored), show_text(stored, std::time(nullptr)));
+  return kExitDone;
+}
+
+int stats(const Workplace& workplace, const CacheFlags& flags) {
+  const auto store = workplace.open_cache_if_present();
+  const CacheStats all = store->stats();
+  output(flags, stats_json(all), stats_text(all));
+  return kExitDone;
+}
+
+int export_file(const Workplace& workplace, const CacheFlags& flags) {
+  const auto store = workplace.open_cache_if_present();
+  store->export_to(flags.file);
+  const CacheStats all = store->stats();
+  const Json json = {
+      {"file", flags.file}, {"winners", all.num_winners}, {"binaries", all.num_binaries}};
+  output(flags, json,
+         fmt::format("exported {} and {} to {}\n", count_text(all.num_winners, "winner"),
+                     count_text(all.num_binaries, "binary"), flags.file));
+  return kExitDone;
+}
+
+int import_file(const Workplace& workplace, const CacheFlags& flags) {
+  const auto store = workplace.open_cache();
+  const ImportResult result = store->import_from(flags.file);
+  const Json json = {{"file", flags.file},
+                     {"cache", store->path()},
+                     {"winners_added", result.winners_added},
+                     {"winners_replaced", result.winners_replaced},
+                     {"winners_kept", result.winners_kept},
+                     {"binaries_added", result.binaries_added}};
+  output(flags, json,
+         fmt::format("winners: {} added, {} replaced by newer ones, {} kept; {} added\n"
+                     "imported {} into {}\n",
+                     result.winners_added, result.winners_replaced, result.winners_kept,
+                     count_text(result.binaries_added, "binary"), flags.file, store->path()));
+  return kExitDone;
+}
+
+int path(const Workplace& workplace, const CacheFlags& flags) {
+  const std::string file = workplace.cache_file().string();
+  output(flags, Json{{"path", file}}, file + "\n");
+  return kExitDone;
+}
+
+}  // namespace
+
+void add_cache_command(CLI::App* app, Workplace* workplace, Action* action) {
+  auto flags = std::make_shared<CacheFlags>();
+  CLI::App* group = app->add_subcommand("cache", "Inspect, export and import the tuning cache");
+  group->require_subcommand(1);
+  group->footer(kExamples);
+  const auto add = [&](const char* name, const char* about, auto run) {
+    CLI::App* command = group->add_subcommand(name, about);
+    workplace->add_cache_flag(command);
+    command->add_flag("--json", flags->json, "Print the result as one JSON document");
+    command->callback([=] { *action = [=] { return run(*workplace, *flags); }; });
+    return command;
+  };
+  add("list", "Every winner with its time and age", list);
+  add("show", "Everything about one problem", show)
+      ->add_option("PROBLEM", flags->problem, "Problem text")
+      ->required();
+  add("stats", "Counts and sizes", stats);
+  add("export", "Copy the whole cache to one new file", export_file)
+      ->add_option("FILE", flags->file, "File to create")
+      ->required();
+  add("import", "Add what another cache has", import_file)
+      ->add_option("FILE", flags->file, "An exported file or another cache")
+      ->required();
+  add("path", "Where the cache is", path);
+}
+
+}  // namespace attune

@@ -1,0 +1,93 @@
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "cli/commands.h"
+#include "cli/explain_report.h"
+#include "common/error.h"
+#include "jit/cuda_device.h"
+
+namespace attune {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  attune explain decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16
+  attune explain PROBLEM --arch sm_90a     limits of an architecture, without a GPU
+  attune explain PROBLEM --gpu H200        a GPU that the cache has results of)";
+
+struct ExplainFlags {
+  std::string problem;
+  std::string arch;
+  std::string gpu;
+  int device = 0;
+  bool json = false;
+};
+
+// The GPU of the cache whose name contains `name`.
+DeviceInfo stored_gpu(const TuneStore& store, const std::string& name) {
+  std::string known;
+  for (const auto& [identity, winner] : store.winners()) {
+    const auto gpu = device_of_identity(identity);
+    if (gpu && gpu->name.find(name) != std::string::npos) return *gpu;
+    if (known.find(identity) == std::string::npos) known += (known.empty() ? "" : ", ") + identity;
+  }
+  throw InvalidArgument("the cache has no results of that GPU",
+                        fmt::format("gpu='{}' known={}", name, known.empty() ? "none" : known),
+                        "use a part of a known name");
+}
+
+DeviceInfo find_gpu(const Workplace& workplace, const ExplainFlags& flags, const TuneStore& store) {
+  if (!flags.gpu.empty()) return stored_gpu(store, flags.gpu);
+  if (!flags.arch.empty()) return architecture_limits(flags.arch);
+  const auto devices = list_devices();
+  if (devices.empty()) {
+    workplace.log.note(fmt::format("no usable GPU: explaining for {}; --arch or --gpu name another",
+                                   kDefaultArch));
+    return architecture_limits(kDefaultArch);
+  }
+  if (flags.device >= static_cast<int>(devices.size())) {
+    throw DeviceUnavailable("there is no such GPU",
+                            fmt::format("device={} devices={}", flags.device, devices.size()),
+                            "attune doctor lists them");
+  }
+  return devices[static_cast<std::size_t>(flags.device)];
+}
+
+int explain(const Workplace& workplace, const ExplainFlags& flags) {
+  const Problem problem = Problem::parse(flags.problem);
+  const auto store = workplace.open_cache_if_present();
+  const DeviceInfo gpu = find_gpu(workplace, flags, *store);
+  const CompilerOrReason nvrtc = find_compiler(workplace.nvrtc());
+  // The results of another machine were made with the NVRTC of that machine.
+  const bool is_elsewhere = !flags.gpu.empty() || !nvrtc.compiler;
+  const std::string version = is_elsewhere ? "" : nvrtc.compiler->version();
+  const Explanation explanation = explain(Scene::of(*store, gpu, problem, version));
+  if (flags.json) {
+    print_json(explain_json(explanation));
+  } else {
+    print_text(explain_text(explanation));
+  }
+  return explanation.match == "none" ? kExitFailed : kExitDone;
+}
+
+}  // namespace
+
+void add_explain_command(CLI::App* app, Workplace* workplace, Action* action) {
+  auto flags = std::make_shared<ExplainFlags>();
+  CLI::App* command = app->add_subcommand(
+      "explain", "What would be served for a problem and what became of every candidate");
+  command->add_option("PROBLEM", flags->problem, "Problem text")->required();
+  workplace->add_cache_flag(command);
+  auto* arch = command->add_option("--arch", flags->arch, "An architecture instead of a GPU");
+  auto* gpu = command->add_option("--gpu", flags->gpu, "A GPU of the cache, by part of its name");
+  command->add_option("--device", flags->device, "GPU of this machine (default 0)")
+      ->check(CLI::NonNegativeNumber)
+      ->excludes(arch)
+      ->excludes(gpu);
+  arch->excludes(gpu);
+  command->add_flag("--json", flags->json, "Print the result as one JSON document");
+  command->footer(kExamples);
+  command->callback([=] { *action = [=] { return explain(*workplace, *flags); }; });
+}
+
+}  // namespace attune

@@ -1,0 +1,145 @@
+#include "cli/explain_report.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "cli/json_forms.h"
+#include "common/error.h"
+#include "runtime/dispatch.h"
+#include "tuner/select.h"
+#include "tuner/space.h"
+
+namespace attune {
+namespace {
+
+constexpr std::size_t kMissReasons = 3;
+
+std::string reason_for(const Scene& scene, const WinnerHit& hit) {
+  const Winner& winner = hit.winner;
+  std::string reason = fmt::format("the winner of this problem, tuned {}", winner.created_at);
+  if (hit.match != Match::kExact) {
+    reason = fmt::format("the winner of the nearest tuned problem {} ({})", winner.problem.text(),
+                         fmt::join(differing_fields(scene.problem, winner.problem), ", "));
+  }
+  if (hit.freshness == Freshness::kStaleDriver) {
+    reason += fmt::format("; timed with driver {}, this is {}", winner.driver_version,
+                          scene.gpu.driver_version);
+  }
+  if (hit.freshness == Freshness::kOlderMethod) {
+    reason += winner.method < 0 ? std::string("; its comparison is unfinished")
+                                : fmt::format("; timed with the older method {}", winner.method);
+  }
+  return reason;
+}
+
+void choose(const Scene& scene, Explanation* explanation) {
+  const auto hit = find_served(scene);
+  std::optional<std::string> refused;
+  if (hit) refused = why_not_servable(scene.problem, hit->winner.candidate, scene.gpu);
+  if (hit && !refused) {
+    explanation->match = hit->match == Match::kExact ? "exact" : "nearest";
+    explanation->candidate = hit->winner.candidate.text();
+    explanation->reason = reason_for(scene, *hit);
+    return;
+  }
+  try {
+    explanation->candidate = default_candidate(scene.problem, scene.gpu).text();
+    explanation->match = "default";
+    explanation->reason = refused
+                              ? fmt::format("the stored winner {} cannot run: {}",
+                                            hit->winner.candidate.text(), *refused)
+                              : "no winner answers for this problem; a pure rule picks the default";
+  } catch (const InvalidArgument& error) {
+    explanation->match = "none";
+    explanation->reason = error.what();
+  }
+}
+
+// The first, a middle and the last point: enough to see a trend, few enough for a line.
+std::vector<int> shown_points(const KvRange& range) {
+  const std::vector<int> all = kv_points(range);
+  std::vector<int> shown = {all.front(), all[all.size() / 2], all.back()};
+  shown.erase(std::unique(shown.begin(), shown.end()), shown.end());
+  return shown;
+}
+
+std::string time_at(const CandidateRow& row, int kv_len) {
+  for (const Measurement& point : row.points) {
+    if (point.kv_len != kv_len) continue;
+    return fmt::format("{:.2f} +/- {:.2f}", point.median_us, point.spread_us);
+  }
+  return "-";
+}
+
+std::string fate_of(const CandidateRow& row) {
+  if (row.rejected) {
+    const Rejection& why = row.rejected->rejection;
+    const bool is_pruned = row.rejected->stage == Stage::kPrune;
+    return fmt::format("{}: {}: {}", is_pruned ? "pruned" : "rejected", name_of(why.reason),
+                       why.detail);
+  }
+  if (row.points.empty()) return "not timed";
+  return row.worst_regret ? "timed" : "timed at some points, then dropped as slow";
+}
+
+std::string candidates_text(const Explanation& explanation) {
+  const std::vector<int> points = shown_points(explanation.problem.kv);
+  std::vector<Table::Column> columns = {
+      {"candidate", Align::kLeft}, {"regs", Align::kRight}, {"smem_KiB", Align::kRight}};
+  for (const int point : points) columns.push_back({fmt::format("us at kv {}", point)});
+  columns.push_back({"regret"});
+  columns.push_back({"fate", Align::kLeft});
+  Table table(std::move(columns));
+  for (const CandidateRow& row : explanation.candidates) {
+    std::vector<std::string> cells = {
+        row.candidate.text(), row.registers == 0 ? "-" : std::to_string(row.registers),
+        row.smem_bytes == 0 ? "-" : fmt::format("{:.0f}", row.smem_bytes / 1024.0)};
+    for (const int point : points) cells.push_back(time_at(row, point));
+    cells.push_back(row.worst_regret ? percent_text(*row.worst_regret) : "-");
+    cells.push_back(fate_of(row));
+    table.add_row(std::move(cells));
+  }
+  return table.text();
+}
+
+}  // namespace
+
+Explanation explain(const Scene& scene) {
+  Explanation explanation;
+  explanation.gpu = scene.gpu;
+  explanation.problem = scene.problem;
+  explanation.candidates = candidate_rows(scene);
+  explanation.tune_command = tune_command(scene.problem);
+  choose(scene, &explanation);
+  if (explanation.match != "exact") explanation.misses = miss_reasons(scene, kMissReasons);
+  return explanation;
+}
+
+std::string explain_text(const Explanation& explanation) {
+  std::string text = fmt::format("{} on {} ({})\n", explanation.problem.text(),
+                                 explanation.gpu.name, explanation.gpu.arch);
+  text += candidates_text(explanation);
+  for (const std::string& miss : explanation.misses) text += "no exact match: " + miss + "\n";
+  if (explanation.match != "exact") text += "tune it: " + explanation.tune_command + "\n";
+  if (explanation.match == "none") return text + "cannot be served: " + explanation.reason + "\n";
+  return text + fmt::format("would serve {} ({}): {}\n", explanation.candidate, explanation.match,
+                            explanation.reason);
+}
+
+Json explain_json(const Explanation& explanation) {
+  Json candidates = Json::array();
+  for (const CandidateRow& row : explanation.candidates) candidates.push_back(to_json(row));
+  return {{"problem", explanation.problem.text()},
+          {"gpu", to_json(explanation.gpu)},
+          {"match", explanation.match},
+          {"candidate", explanation.candidate},
+          {"reason", explanation.reason},
+          {"misses", explanation.misses},
+          {"tune_command", explanation.tune_command},
+          {"candidates", candidates}};
+}
+
+}  // namespace attune

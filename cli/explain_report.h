@@ -1,0 +1,27 @@
+// What would be served for a problem, and why; what became of every candidate.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/report.h"
+#include "cli/stored_results.h"
+
+namespace attune {
+
+struct Explanation {
+  DeviceInfo gpu;
+  Problem problem;
+  std::vector<CandidateRow> candidates;
+  std::string match;      // "exact", "nearest", "default", "none"
+  std::string candidate;  // what would be served; empty for "none"
+  std::string reason;
+  std::vector<std::string> misses;  // near winners that do not answer exactly
+  std::string tune_command;         // gets an exact winner
+};
+
+Explanation explain(const Scene& scene);
+std::string explain_text(const Explanation& explanation);
+Json explain_json(const Explanation& explanation);
+
+}  // namespace attune

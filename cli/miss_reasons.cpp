@@ -1,0 +1,77 @@
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "cli/stored_results.h"
+#include "jit/compiler.h"
+
+namespace attune {
+namespace {
+
+template <typename Value>
+void compare(std::string_view name, const Value& asked, const Value& tuned,
+             std::vector<std::string>* differences) {
+  if (asked == tuned) return;
+  differences->push_back(fmt::format("{} is {}, not {}", name, tuned, asked));
+}
+
+std::string text_of(const KvRange& range) { return fmt::format("{}-{}", range.min, range.max); }
+
+// What keeps a stored winner from answering exactly.
+std::vector<std::string> reasons_against(const Scene& scene, const std::string& identity,
+                                         const Winner& winner) {
+  std::vector<std::string> reasons = differing_fields(scene.problem, winner.problem);
+  compare("gpu", scene.gpu.identity(), identity, &reasons);
+  const Family* family = find_family(winner.candidate.family);
+  const Toolchain& toolchain = winner.toolchain;
+  if (family == nullptr) {
+    reasons.push_back(fmt::format("family {} is gone", winner.candidate.family));
+  } else if (family->template_digest() != toolchain.template_digest) {
+    reasons.push_back(fmt::format("the template of {} has changed", family->name));
+  }
+  if (scene.nvrtc_versions.count(toolchain.nvrtc_version) == 0) {
+    reasons.push_back(fmt::format("nvrtc is {}, not {}", toolchain.nvrtc_version,
+                                  fmt::join(scene.nvrtc_versions, " or ")));
+  }
+  compare("compile options", Compiler::options(scene.gpu.arch), toolchain.options, &reasons);
+  return reasons;
+}
+
+}  // namespace
+
+std::vector<std::string> differing_fields(const Problem& asked, const Problem& tuned) {
+  std::vector<std::string> differences;
+  compare("op", name_of(asked.op), name_of(tuned.op), &differences);
+  compare("batch", asked.batch, tuned.batch, &differences);
+  compare("seqlen_q", asked.seqlen_q, tuned.seqlen_q, &differences);
+  compare("kv", text_of(asked.kv), text_of(tuned.kv), &differences);
+  compare("num_q_heads", asked.num_q_heads, tuned.num_q_heads, &differences);
+  compare("num_kv_heads", asked.num_kv_heads, tuned.num_kv_heads, &differences);
+  compare("head_dim", asked.head_dim, tuned.head_dim, &differences);
+  compare("window", asked.window, tuned.window, &differences);
+  compare("causal", asked.causal, tuned.causal, &differences);
+  compare("softcap", asked.softcap, tuned.softcap, &differences);
+  compare("kv_layout", name_of(asked.kv_layout), name_of(tuned.kv_layout), &differences);
+  compare("dtype", name_of(asked.dtype), name_of(tuned.dtype), &differences);
+  return differences;
+}
+
+std::vector<std::string> miss_reasons(const Scene& scene, std::size_t limit) {
+  std::vector<std::pair<std::size_t, std::string>> lines;
+  for (const auto& [identity, winner] : scene.store.winners()) {
+    const auto reasons = reasons_against(scene, identity, winner);
+    if (reasons.empty()) continue;  // the exact winner
+    lines.emplace_back(reasons.size(),
+                       fmt::format("{}: {}", winner.problem.text(), fmt::join(reasons, ", ")));
+  }
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  if (lines.size() > limit) lines.resize(limit);
+  std::vector<std::string> texts;
+  for (auto& [count, text] : lines) texts.push_back(std::move(text));
+  return texts;
+}
+
+}  // namespace attune

@@ -1,0 +1,182 @@
+#include <unistd.h>
+
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/progress.h"
+#include "cli/stored_results.h"
+#include "cli/tune_report.h"
+#include "common/error.h"
+#include "jit/cuda_device.h"
+
+namespace attune {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  attune tune                                       the preset gemma4-31b on GPU 0
+  attune tune --preset gemma4-12b --tp 2 --budget 5m
+  attune tune --preset path/to/mine.yaml --cache tune.db
+  attune tune --problem decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16
+  attune tune --compile-only --arch sm_90a          on a machine without a GPU
+Exit codes: 0 done, 1 a problem has no winner, 3 no usable GPU, 4 the budget ended first, 130 Ctrl-C.)";
+
+struct TuneFlags {
+  ProblemFlags problems;
+  std::optional<int> device;
+  std::string budget;
+  bool compile_only = false;
+  std::string arch;
+  int num_jobs = 0;
+  bool refresh = false;
+  std::uint64_t seed = 1;
+  bool json = false;
+};
+
+// Keeps remarks and the progress line apart while both are there.
+class ClearedFor {
+ public:
+  ClearedFor(Log log, Progress& progress) : log_(std::move(log)) {
+    log_.before_line([&progress] { progress.clear(); });
+  }
+  ~ClearedFor() { log_.before_line({}); }
+  ClearedFor(const ClearedFor&) = delete;
+  ClearedFor& operator=(const ClearedFor&) = delete;
+
+ private:
+  Log log_;
+};
+
+// The architecture to compile for when nothing can be timed; empty when there is a GPU to use.
+std::string arch_without_gpu(const TuneFlags& flags, const Log& log) {
+  const std::string arch = flags.arch.empty() ? kDefaultArch : flags.arch;
+  if (flags.compile_only) return arch;
+  if (flags.device) return {};  // asked for: its absence is an error
+  const DriverStatus driver = query_driver();
+  if (driver.loaded && driver.num_devices > 0) {
+    if (!flags.arch.empty()) {
+      throw InvalidArgument("--arch does not go with a GPU", fmt::format("arch={}", flags.arch),
+                            "add --compile-only, or leave --arch out to tune on GPU 0");
+    }
+    return {};
+  }
+  log.note(driver.problem.empty() ? "the driver sees no GPU" : driver.problem);
+  log.note(
+      fmt::format("no usable GPU: compiling every candidate for {} now; a later attune tune on a "
+                  "GPU with this cache verifies and times them",
+                  arch));
+  return arch;
+}
+
+// Work that could not be stored is refused before it is done.
+void require_writable(const TuneStore& store, const DeviceInfo& gpu,
+                      const std::vector<Problem>& problems, const std::string& nvrtc_version) {
+  if (!store.is_read_only()) return;
+  for (const Problem& problem : problems) {
+    const auto hit = find_served(Scene::of(store, gpu, problem, nvrtc_version));
+    if (hit && hit->match == Match::kExact && hit->freshness == Freshness::kFresh) continue;
+    throw CacheError("cannot store what would be tuned",
+                     fmt::format("path={} is read-only problem={}", store.path(), problem.text()),
+                     "name another file with --cache");
+  }
+}
+
+std::size_t count_binaries(const TuneStore& store, const std::string& arch) {
+  std::size_t count = 0;
+  for (const BinaryRow& row : store.binaries()) count += row.arch == arch && !row.failed ? 1 : 0;
+  return count;
+}
+
+// The library's work between opening and reporting.
+TuneOutcome tune_or_compile(const Workplace& workplace, const TuneFlags& flags,
+                            const std::vector<Problem>& problems, const std::string& arch,
+                            const TuneOptions& options) {
+  TuneOutcome outcome;
+  outcome.compiled_only = !arch.empty();
+  std::unique_ptr<Device> device;
+  if (outcome.compiled_only) {
+    outcome.device = architecture_limits(arch);
+  } else {
+    device = open_cuda_device(flags.device.value_or(0));
+    outcome.device = device->info();
+  }
+  const Compiler compiler(workplace.nvrtc());
+  CompilePool pool(workplace.pool_options(flags.num_jobs));
+  const auto store = workplace.open_cache();
+  if (outcome.compiled_only && store->is_read_only()) {
+    throw CacheError("cannot store binaries", fmt::format("path={} is read-only", store->path()),
+                     "name another file with --cache");
+  }
+  if (device != nullptr && !flags.refresh) {
+    require_writable(*store, outcome.device, problems, compiler.version());
+  }
+  Tuner tuner(device.get(), *store, compiler, pool);
+  outcome.report = outcome.compiled_only ? tuner.compile_all(problems, arch, options)
+                                         : tuner.tune(problems, options);
+  outcome.cache_path = store->path();
+  outcome.num_binaries = count_binaries(*store, outcome.device.arch);
+  if (problems.size() == 1 && !outcome.compiled_only) {
+    outcome.problem = problems.front();
+    outcome.candidates =
+        candidate_rows(Scene::of(*store, outcome.device, outcome.problem, compiler.version()));
+  }
+  return outcome;
+}
+
+int tune(const Workplace& workplace, const TuneFlags& flags) {
+  const std::vector<Problem> problems = flags.problems.resolve();
+  TuneOptions options;
+  if (!flags.budget.empty()) options.budget_s = parse_duration(flags.budget);
+  options.refresh = flags.refresh;
+  options.seed = flags.seed;
+  if (flags.problems.is_default()) {
+    workplace.log.note(fmt::format("no problem is named: the preset {}", kDefaultPreset));
+  }
+  Progress progress(std::cerr, isatty(STDERR_FILENO) == 1);
+  const ClearedFor cleared(workplace.log, progress);
+  const Interrupt interrupt(workplace.log);
+  const std::string arch = arch_without_gpu(flags, workplace.log);
+  options.progress = [&progress](const TuneProgress& step) { progress.update(step); };
+  options.stop = [&interrupt] { return interrupt.requested(); };
+  const TuneOutcome outcome = tune_or_compile(workplace, flags, problems, arch, options);
+  progress.clear();
+  if (flags.json) {
+    print_json(tune_json(outcome));
+  } else {
+    print_text(tune_text(outcome));
+  }
+  return tune_exit_code(outcome.report, interrupt.exit_code());
+}
+
+}  // namespace
+
+void add_tune_command(CLI::App* app, Workplace* workplace, Action* action) {
+  auto flags = std::make_shared<TuneFlags>();
+  CLI::App* command =
+      app->add_subcommand("tune", "Find and store the fastest right kernel of each problem");
+  flags->problems.add_to(command);
+  workplace->add_cache_flag(command);
+  auto* device = command->add_option("--device", flags->device, "GPU to tune on (default 0)")
+                     ->check(CLI::NonNegativeNumber);
+  command->add_option("--budget", flags->budget, "Stop after this long: 90, 90s, 5m, 1h");
+  command
+      ->add_flag("--compile-only", flags->compile_only,
+                 "Compile every candidate and store the binaries; needs no GPU")
+      ->excludes(device);
+  command->add_option("--arch", flags->arch,
+                      "Architecture to compile for without a GPU (default sm_90a)");
+  command->add_option("--jobs", flags->num_jobs, "Compile workers (default: by cores and memory)")
+      ->check(CLI::Range(1, 1024));
+  command->add_flag("--refresh", flags->refresh, "Tune again what has a winner");
+  command->add_option("--seed", flags->seed, "Of the verification inputs (default 1)");
+  command->add_flag("--json", flags->json, "Print the result as one JSON document");
+  command->footer(kExamples);
+  command->callback([=] { *action = [=] { return tune(*workplace, *flags); }; });
+}
+
+}  // namespace attune

@@ -1,0 +1,85 @@
+#include "cli/workplace.h"
+
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "common/error.h"
+#include "common/text.h"
+
+namespace attune {
+
+void Workplace::add_cache_flag(CLI::App* app) {
+  app->add_option("--cache", cache_flag, "Cache file (default: see attune cache path)");
+}
+
+std::filesystem::path Workplace::cache_file() const {
+  const std::string& path = cache_flag.empty() ? options.cache_path : cache_flag;
+  if (path.empty()) {
+    throw CacheError("there is no place for the tuning cache",
+                     "ATTUNE_CACHE, ATTUNE_CACHE_DIR, XDG_CACHE_HOME and HOME are not set",
+                     "name a file with --cache");
+  }
+  return path;
+}
+
+Warn Workplace::warn() const {
+  return [log = log](const std::string& text) { log.warn(text); };
+}
+
+std::unique_ptr<TuneStore> Workplace::open_cache() const {
+  return TuneStore::open(cache_file(), warn());
+}
+
+std::unique_ptr<TuneStore> Workplace::open_cache_if_present() const {
+  const std::filesystem::path file = cache_file();
+  std::error_code error;
+  if (std::filesystem::exists(file, error) || error) return TuneStore::open(file, warn());
+  log.note(fmt::format("there is no cache yet: path={}; attune tune fills it", file.string()));
+  return TuneStore::open_in_memory(warn());
+}
+
+CompilePoolOptions Workplace::pool_options(int num_workers) const {
+  CompilePoolOptions pool;
+  pool.num_workers = num_workers;
+  pool.worker_path = options.worker_path;
+  pool.nvrtc = nvrtc();
+  return pool;
+}
+
+Options Workplace::serving_options(int device_ordinal) const {
+  Options serving = options;
+  serving.device_ordinal = device_ordinal;
+  serving.cache_path = cache_file().string();
+  serving.log = warn();
+  return serving;
+}
+
+CompilerOrReason find_compiler(const NvrtcSearch& search) {
+  try {
+    return {Compiler(search), {}};
+  } catch (const DeviceUnavailable& error) {
+    return {std::nullopt, error.what()};
+  }
+}
+
+std::optional<DeviceInfo> device_of_identity(const std::string& identity) {
+  const auto parts = split(identity, '|');
+  if (parts.size() != 6) return std::nullopt;
+  const auto num_sms = parse_int(parts[3]);
+  const auto memory = parse_int(parts[4]);
+  if (!num_sms || !memory) return std::nullopt;
+  try {
+    DeviceInfo info = architecture_limits(std::string(parts[1]));
+    info.name = parts[0];
+    info.num_sms = static_cast<int>(*num_sms);
+    info.memory_bytes = static_cast<std::size_t>(*memory);
+    info.mig = parts[5] == "1";
+    if (info.identity() != identity) return std::nullopt;
+    return info;
+  } catch (const InvalidArgument&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace attune

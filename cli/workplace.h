@@ -1,0 +1,54 @@
+// What commands open: the cache, the GPU, the compiler, as flags and environment say.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cache/tune_store.h"
+#include "cli/flags.h"
+#include "cli/log.h"
+#include "jit/compile_pool.h"
+#include "jit/compiler.h"
+#include "jit/cuda_device.h"
+#include "runtime/attune.h"
+
+namespace attune {
+
+// Shared by all commands; the environment is read here and in runtime/options.cpp.
+struct Workplace {
+  Log log;
+  Options options = Options::from_environment();
+  std::string cache_flag;  // --cache
+
+  void add_cache_flag(CLI::App* app);
+  // --cache, else what the environment says. Throws CacheError when there is no place for it.
+  std::filesystem::path cache_file() const;
+
+  // For writing: creates the file.
+  std::unique_ptr<TuneStore> open_cache() const;
+  // For reading: a missing file is not created but reads as an empty cache, with a remark.
+  std::unique_ptr<TuneStore> open_cache_if_present() const;
+
+  NvrtcSearch nvrtc() const { return {options.nvrtc_path, {}}; }
+  CompilePoolOptions pool_options(int num_workers) const;
+  // Options of the library for serving from `cache_file()`.
+  Options serving_options(int device_ordinal) const;
+
+ private:
+  Warn warn() const;
+};
+
+// The compiler, or why there is none.
+struct CompilerOrReason {
+  std::optional<Compiler> compiler;
+  std::string reason;
+};
+CompilerOrReason find_compiler(const NvrtcSearch& search);
+
+// The stored form of a GPU as a device: the limits of its architecture under its identity. Empty
+// for a text that is none, or of an architecture that attune does not know.
+std::optional<DeviceInfo> device_of_identity(const std::string& identity);
+
+}  // namespace attune
