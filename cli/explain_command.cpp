@@ -55,6 +55,7 @@ DeviceInfo find_gpu(const Workplace& workplace, const ExplainFlags& flags, const
 
 int explain(const Workplace& workplace, const ExplainFlags& flags) {
   const Problem problem = Problem::parse(flags.problem);
+  if (!flags.arch.empty()) architecture_limits(flags.arch);  // a wrong one opens nothing
   const auto store = workplace.open_cache_if_present();
   const DeviceInfo gpu = find_gpu(workplace, flags, *store);
   const CompilerOrReason nvrtc = find_compiler(workplace.nvrtc());

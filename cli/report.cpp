@@ -100,6 +100,9 @@ void print_text(std::string_view text) {
   }
 }
 
-void print_json(const Json& json) { print_text(json.dump(2) + "\n"); }
+// Texts of a compiler or a file system need not be UTF-8.
+void print_json(const Json& json) {
+  print_text(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
 
 }  // namespace attune

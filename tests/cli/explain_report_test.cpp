@@ -1,0 +1,129 @@
+#include "cli/explain_report.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "cli/workplace.h"
+#include "tests/cli/made_up_results.h"
+
+namespace attune {
+namespace {
+
+struct Cache {
+  std::unique_ptr<TuneStore> store = TuneStore::open_in_memory();
+  Explanation explain(const std::string& problem, const DeviceInfo& gpu = made_up_gpu(),
+                      const std::string& nvrtc = kNvrtc) const {
+    return attune::explain(Scene::of(*store, gpu, Problem::parse(problem), nvrtc));
+  }
+};
+
+TEST(Explain, NamesTheExactWinnerAndRanksTheTimedCandidates) {
+  const Cache cache;
+  const Winner winner = store_made_up_winner(*cache.store);
+  const Explanation explanation = cache.explain(kTuned);
+  EXPECT_EQ(explanation.match, "exact");
+  EXPECT_EQ(explanation.candidate, winner.candidate.text());
+  EXPECT_TRUE(explanation.misses.empty());
+  ASSERT_GE(explanation.candidates.size(), 3U);
+  EXPECT_EQ(explanation.candidates[0].candidate, winner.candidate);
+  EXPECT_EQ(explanation.candidates[0].worst_regret, 0.0);
+  EXPECT_NEAR(explanation.candidates[1].worst_regret.value(), 0.1, 1e-9);
+  const std::string text = explain_text(explanation);
+  EXPECT_NE(text.find("5.00 +/- 0.11"), std::string::npos) << text;
+  EXPECT_NE(text.find("rejected: wrong_result: relative_l2=0.5 limit=0.0025"), std::string::npos);
+  EXPECT_NE(text.find("would serve " + winner.candidate.text() + " (exact)"), std::string::npos);
+}
+
+TEST(Explain, NamesTheNearestProblemAndWhatDiffers) {
+  const Cache cache;
+  store_made_up_winner(*cache.store);
+  const Explanation explanation = cache.explain("decode/b1/q1/kv1-1024/h8x2/d128/contiguous/bf16");
+  EXPECT_EQ(explanation.match, "nearest");
+  EXPECT_NE(explanation.reason.find(kTuned), std::string::npos);
+  EXPECT_NE(explanation.reason.find("kv is 1-4096, not 1-1024"), std::string::npos)
+      << explanation.reason;
+}
+
+TEST(Explain, FallsBackToTheDefaultAndNamesTheField) {
+  const Cache cache;
+  store_made_up_winner(*cache.store);
+  const std::string asked = "decode/b1/q1/kv1-4096/h8x2/d128/softcap/contiguous/bf16";
+  const Explanation explanation = cache.explain(asked);
+  EXPECT_EQ(explanation.match, "default");
+  EXPECT_EQ(explanation.candidate, default_candidate(Problem::parse(asked), made_up_gpu()).text());
+  ASSERT_EQ(explanation.misses.size(), 1U);
+  EXPECT_EQ(explanation.misses[0], std::string(kTuned) + ": softcap is false, not true");
+  EXPECT_EQ(explanation.tune_command, "attune tune --problem '" + asked + "'");
+}
+
+TEST(Explain, SaysWhenOnlyTheToolchainOrTheGpuDiffers) {
+  const Cache cache;
+  store_made_up_winner(*cache.store);
+  const Explanation other_nvrtc = cache.explain(kTuned, made_up_gpu(), "12.8");
+  EXPECT_EQ(other_nvrtc.match, "default");
+  EXPECT_EQ(other_nvrtc.misses.at(0), std::string(kTuned) + ": nvrtc is 99.9, not 12.8");
+  const Explanation other_gpu = cache.explain(kTuned, made_up_gpu("NVIDIA H100"));
+  EXPECT_EQ(other_gpu.match, "default");
+  EXPECT_NE(other_gpu.misses.at(0).find("gpu is NVIDIA H200|"), std::string::npos);
+}
+
+TEST(Explain, AcceptsAnyNvrtcOfTheCacheWhereThereIsNone) {
+  const Cache cache;
+  store_made_up_winner(*cache.store);
+  EXPECT_EQ(cache.explain(kTuned, made_up_gpu(), "").match, "exact");
+}
+
+TEST(Explain, TellsStaleWinners) {
+  const Cache cache;
+  store_made_up_winner(*cache.store);
+  DeviceInfo gpu = made_up_gpu();
+  gpu.driver_version = "14.0";
+  EXPECT_NE(cache.explain(kTuned, gpu).reason.find("timed with driver 13.0, this is 14.0"),
+            std::string::npos);
+}
+
+TEST(Explain, ListsEveryPrunedCandidateWithItsReason) {
+  const Cache cache;
+  const std::string asked = "verify/b1/q16/kv1-1024/h32x4/d512/contiguous/bf16";
+  const Explanation explanation = cache.explain(asked);
+  const CandidateSpace space = candidate_space(Problem::parse(asked), made_up_gpu());
+  EXPECT_EQ(explanation.candidates.size(), space.kept.size() + space.pruned.size());
+  const auto num_pruned = std::count_if(
+      explanation.candidates.begin(), explanation.candidates.end(),
+      [](const auto& row) { return row.rejected && row.rejected->stage == Stage::kPrune; });
+  EXPECT_EQ(static_cast<std::size_t>(num_pruned), space.pruned.size());
+  EXPECT_GT(num_pruned, 0);
+  EXPECT_NE(explain_text(explanation).find("pruned: smem: smem_bytes="), std::string::npos);
+}
+
+TEST(Explain, WritesTheSameAsJson) {
+  const Cache cache;
+  store_made_up_winner(*cache.store);
+  const Json json = explain_json(cache.explain(kTuned));
+  EXPECT_EQ(json["match"], "exact");
+  EXPECT_EQ(json["gpu"]["name"], "NVIDIA H200");
+  EXPECT_EQ(json["candidates"][0]["measurements"].size(), 13U);
+  EXPECT_EQ(json["candidates"][0]["rejected"], nullptr);
+}
+
+TEST(DifferingFields, AreNoneForEqualProblemsAndFindEveryField) {
+  const Problem base = Problem::parse(kTuned);
+  EXPECT_TRUE(differing_fields(base, base).empty());
+  Problem other = Problem::parse("verify/b2/q3/kv2-99/h12x3/d64/w128/full/softcap/ring/bf16");
+  EXPECT_EQ(differing_fields(base, other).size(), 11U);
+}
+
+TEST(DeviceOfIdentity, ReadsBackWhatTheCacheStores) {
+  const DeviceInfo gpu = made_up_gpu();
+  const auto read = device_of_identity(gpu.identity());
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->identity(), gpu.identity());
+  EXPECT_EQ(read->max_smem_per_block_bytes, gpu.max_smem_per_block_bytes);
+  EXPECT_FALSE(device_of_identity(""));
+  EXPECT_FALSE(device_of_identity("a|sm_1|1.0|1|1|0"));
+  EXPECT_FALSE(device_of_identity("a|sm_90a|9.0|x|1|0"));
+}
+
+}  // namespace
+}  // namespace attune

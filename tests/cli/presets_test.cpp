@@ -1,0 +1,193 @@
+#include "cli/presets.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "cli/suggest.h"
+#include "common/error.h"
+
+namespace attune {
+namespace {
+
+constexpr const char* kGood = R"(model: mine
+dtype: bf16
+batch: [1, 4]
+seqlen_q: [1, 8]
+layers:
+  - name: global
+    num_q_heads: 32
+    num_kv_heads: 4
+    head_dim: 512
+    kv_layout: contiguous
+    kv_ranges: [1-131072, 1-1024]
+  - name: sliding
+    num_q_heads: 32
+    num_kv_heads: 16
+    head_dim: 256
+    window: 1024
+    kv_layout: ring
+    kv_ranges: [1-131072]
+)";
+
+// kGood with one text replaced.
+std::string with(const std::string& from, const std::string& to) {
+  std::string text = kGood;
+  const auto at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+std::string error_of(const std::string& text) {
+  try {
+    parse_preset(text, "p.yaml");
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+#define EXPECT_ERROR(text, expected) \
+  EXPECT_NE(error_of(text).find(expected), std::string::npos) << error_of(text)
+
+TEST(Presets, NameTheLineAndTheKeyOfAWrongNumber) {
+  EXPECT_EQ(error_of(with("num_kv_heads: 4", "num_kv_heads: four")),
+            "cannot read the preset: p.yaml:8: layers[0].num_kv_heads: 'four' is not a number; "
+            "docs/presets.md has the format");
+  EXPECT_ERROR(with("batch: [1, 4]", "batch: [1, 0]"), "p.yaml:3: batch: 0 is not in 1 to 65535");
+  EXPECT_ERROR(with("seqlen_q: [1, 8]", "seqlen_q: [1, 17]"), "p.yaml:4: seqlen_q: 17 is not in");
+  EXPECT_ERROR(with("num_q_heads: 32", "num_q_heads: 99999999999999999999"),
+               "p.yaml:7: layers[0].num_q_heads: '99999999999999999999' is not a number");
+}
+
+TEST(Presets, SuggestTheKeyThatWasMeant) {
+  EXPECT_ERROR(with("window: 1024", "windw: 1024"),
+               "p.yaml:16: layers[1].windw: 'windw' is not known; did you mean window?");
+  EXPECT_ERROR(with("model: mine", "xyz: mine"), "known are model, dtype, batch, seqlen_q, layers");
+}
+
+TEST(Presets, RefuseMissingAndRepeatedKeys) {
+  EXPECT_ERROR(with("    head_dim: 512\n", ""), "p.yaml:6: layers[0].head_dim: is missing");
+  EXPECT_ERROR(with("model: mine\n", ""), "p.yaml:1: model: is missing");
+  EXPECT_ERROR(with("head_dim: 512", "head_dim: 512\n    head_dim: 256"),
+               "p.yaml:10: layers[0].head_dim: stands twice");
+}
+
+TEST(Presets, RefuseWhatIsNoProblemOfAttune) {
+  EXPECT_ERROR(with("head_dim: 512", "head_dim: 100"), "p.yaml:9: layers[0].head_dim: 100");
+  EXPECT_ERROR(with("num_kv_heads: 4", "num_kv_heads: 5"),
+               "p.yaml:8: layers[0].num_kv_heads: 5 does not divide num_q_heads 32");
+  EXPECT_ERROR(with("    window: 1024\n", ""), "layers[1].kv_layout: a ring holds");
+  EXPECT_ERROR(with("kv_layout: ring", "kv_layout: rung"), "did you mean ring?");
+  EXPECT_ERROR(with("dtype: bf16", "dtype: fp8"), "p.yaml:2: dtype: 'fp8' is not bf16");
+}
+
+TEST(Presets, RefuseKvRangesThatAreNone) {
+  for (const char* range : {"0-10", "10-1", "1-2-3", "1-", "x-4", "1-9999999999"}) {
+    EXPECT_ERROR(with("1-131072, 1-1024", range), "p.yaml:11: layers[0].kv_ranges: '") << range;
+  }
+  EXPECT_ERROR(with("[1-131072, 1-1024]", "[]"), "kv_ranges: is not a list of values");
+}
+
+TEST(Presets, RefuseTextThatIsNoYamlOrNoMap) {
+  EXPECT_ERROR("model: [", "p.yaml:");
+  EXPECT_ERROR("just words", "p.yaml:1: is not a map of keys and values");
+  EXPECT_ERROR("", "is not a map of keys and values");
+  EXPECT_ERROR(with("layers:\n", "layers: 3\nlayer:\n"), "p.yaml");
+}
+
+TEST(Presets, ExpandInTheOrderOfTheFile) {
+  const auto problems = expand(parse_preset(kGood, "p.yaml"));
+  ASSERT_EQ(problems.size(), 2U * 2 * (2 + 1));
+  EXPECT_EQ(problems[0].text(), "decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16");
+  EXPECT_EQ(problems[1].text(), "decode/b1/q1/kv1-1024/h32x4/d512/contiguous/bf16");
+  EXPECT_EQ(problems[2].text(), "verify/b1/q8/kv1-131072/h32x4/d512/contiguous/bf16");
+  EXPECT_EQ(problems[4].text(), "decode/b4/q1/kv1-131072/h32x4/d512/contiguous/bf16");
+  EXPECT_EQ(problems.back().text(), "verify/b4/q8/kv1-131072/h32x16/d256/w1024/ring/bf16");
+}
+
+TEST(Presets, ExpandRepeatedValuesOnce) {
+  const auto preset = parse_preset(with("batch: [1, 4]", "batch: [1, 1]"), "p.yaml");
+  EXPECT_EQ(expand(preset).size(), 2U * (2 + 1));
+}
+
+TEST(Presets, TakeALoneValueAsAListOfOne) {
+  const auto preset = parse_preset(with("batch: [1, 4]", "batch: 2"), "p.yaml");
+  EXPECT_EQ(preset.batch, std::vector<int>{2});
+}
+
+TEST(Presets, ShareHeadsOverTensorParallelGpus) {
+  const Preset preset = parse_preset(kGood, "p.yaml");
+  EXPECT_EQ(expand(preset, 2).front().text(), "decode/b1/q1/kv1-131072/h16x2/d512/contiguous/bf16");
+  EXPECT_EQ(expand(preset, 2).back().num_kv_heads, 8);
+  // 8 GPUs hold the 4 KV heads twice.
+  EXPECT_EQ(expand(preset, 8).front().text(), "decode/b1/q1/kv1-131072/h4x1/d512/contiguous/bf16");
+}
+
+TEST(Presets, RefuseTensorParallelismThatSplitsAHead) {
+  const Preset preset = parse_preset(kGood, "p.yaml");
+  EXPECT_THROW(expand(preset, 3), InvalidArgument);
+  EXPECT_THROW(expand(preset, 64), InvalidArgument);
+  EXPECT_THROW(expand(preset, 0), InvalidArgument);
+  const Preset six = parse_preset(
+      with("num_q_heads: 32\n    num_kv_heads: 4", "num_q_heads: 24\n    num_kv_heads: 6"),
+      "p.yaml");
+  EXPECT_THROW(expand(six, 4), InvalidArgument);  // 6 KV heads over 4 GPUs
+}
+
+struct Shipped {
+  const char* name;
+  std::size_t num_problems;
+  const char* first;
+  const char* last;
+};
+
+TEST(Presets, ThatAreShippedGiveTheProblemsOfTheirModels) {
+  const Shipped all[] = {
+      {"gemma4-31b", 55, "h32x4/d512/contiguous", "h32x16/d256/w1024/ring"},
+      {"gemma4-26b-a4b", 55, "h16x2/d512/contiguous", "h16x8/d256/w1024/ring"},
+      {"gemma4-12b", 55, "h16x1/d512/contiguous", "h16x8/d256/w1024/ring"},
+      {"gemma4-e4b", 55, "h8x2/d512/contiguous", "h8x2/d256/w512/ring"},
+      {"gemma4-e2b", 55, "h8x1/d512/contiguous", "h8x1/d256/w512/ring"},
+  };
+  for (const Shipped& shipped : all) {
+    const Preset preset = read_preset(find_preset(shipped.name, preset_folders()));
+    EXPECT_EQ(preset.model, shipped.name);
+    const auto problems = expand(preset);
+    EXPECT_EQ(problems.size(), shipped.num_problems) << shipped.name;
+    EXPECT_NE(problems.front().text().find(shipped.first), std::string::npos) << shipped.name;
+    EXPECT_NE(problems.back().text().find(shipped.last), std::string::npos) << shipped.name;
+  }
+}
+
+TEST(Presets, ThatAreUnknownListTheKnownOnesAndThePlaces) {
+  const auto folder = std::filesystem::temp_directory_path() / "attune-presets-test";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "mine.yaml") << kGood;
+  EXPECT_EQ(find_preset("mine", {"/nowhere", folder}), folder / "mine.yaml");
+  EXPECT_EQ(find_preset("x/y.yaml", {}), "x/y.yaml");
+  try {
+    find_preset("yours", {"/nowhere", folder});
+    ADD_FAILURE() << "found";
+  } catch (const InvalidArgument& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("preset='yours' known=mine looked at /nowhere, " + folder.string()),
+              std::string::npos)
+        << text;
+  }
+  std::filesystem::remove_all(folder);
+  EXPECT_THROW(read_preset("/nowhere/x.yaml"), InvalidArgument);
+  EXPECT_THROW(read_preset("/tmp"), InvalidArgument);
+}
+
+TEST(Suggest, CountsEdits) {
+  EXPECT_EQ(edit_distance("", ""), 0U);
+  EXPECT_EQ(edit_distance("window", "windw"), 1U);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3U);
+}
+
+}  // namespace
+}  // namespace attune

@@ -1,0 +1,132 @@
+// The program as a user runs it: help, exit codes, what goes to stdout and what to stderr.
+#include "tests/cli/program.h"
+
+namespace attune {
+namespace {
+
+constexpr const char* kProblem = "decode/b1/q1/kv1-1024/h8x2/d128/contiguous/bf16";
+
+class Program : public ProgramTest {};
+
+TEST_F(Program, HelpOfEveryCommandHasExamples) {
+  const std::vector<std::vector<std::string>> commands = {{},        {"tune"},    {"cache"},
+                                                          {"bench"}, {"explain"}, {"doctor"}};
+  for (auto arguments : commands) {
+    arguments.push_back("--help");
+    const Finished finished = run(arguments);
+    EXPECT_EQ(finished.exit_code, 0) << arguments.front();
+    EXPECT_NE(finished.out.find("Examples:"), std::string::npos) << arguments.front();
+    EXPECT_EQ(finished.err, "");
+  }
+}
+
+TEST_F(Program, TellsItsVersion) {
+  const Finished finished = run({"--version"});
+  EXPECT_EQ(finished.exit_code, 0);
+  EXPECT_TRUE(finished.out.starts_with("attune 0.")) << finished.out;
+}
+
+TEST_F(Program, WrongUseExitsWithTwoAndOneLine) {
+  const std::vector<std::vector<std::string>> wrong = {
+      {},
+      {"tuna"},
+      {"tune", "--bogus"},
+      {"tune", "--problem", "nonsense"},
+      {"tune", "--preset", "no-such-model"},
+      {"tune", "--preset", "gemma4-31b", "--problem", kProblem},
+      {"tune", "--problem", kProblem, "--budget", "soon"},
+      {"tune", "--compile-only", "--arch", "sm_1", "--problem", kProblem},
+      {"tune", "--compile-only", "--device", "0"},
+      {"tune", "--preset", "gemma4-31b", "--tp", "3"},
+      {"tune", "--jobs", "0"},
+      {"cache"},
+      {"cache", "show"},
+      {"cache", "show", "nonsense"},
+      {"explain", kProblem, "--arch", "sm_1"},
+      {"explain", kProblem, "--arch", "sm_90a", "--device", "0"},
+      {"bench", kProblem, "--kv", "x"},
+      {"bench", kProblem, "--kv", "4096"},
+  };
+  for (const auto& arguments : wrong) {
+    const Finished finished = run(arguments);
+    const std::string what = arguments.empty() ? "" : ::testing::PrintToString(arguments);
+    EXPECT_EQ(finished.exit_code, 2) << what << finished.err;
+    EXPECT_EQ(finished.out, "") << what;
+    EXPECT_TRUE(finished.err.starts_with("attune: ")) << what << finished.err;
+    EXPECT_EQ(std::count(finished.err.begin(), finished.err.end(), '\n'), 1) << finished.err;
+  }
+  EXPECT_FALSE(std::filesystem::exists(cache()));
+}
+
+TEST_F(Program, AGpuThatIsAskedForAndIsNotThereExitsWithThree) {
+  for (const char* command : {"tune", "bench"}) {
+    const Finished finished = run({command, kProblem, "--device", "0", cache_flag()});
+    EXPECT_EQ(finished.exit_code, 3) << finished.err;
+    EXPECT_EQ(finished.out, "");
+  }
+}
+
+TEST_F(Program, AnUnknownPresetListsTheKnownOnes) {
+  const Finished finished = run({"tune", "--preset", "gemma5"});
+  EXPECT_NE(finished.err.find("gemma4-12b, gemma4-26b-a4b, gemma4-31b"), std::string::npos)
+      << finished.err;
+}
+
+TEST_F(Program, AWrongPresetFileNamesLineAndKey) {
+  std::ofstream(folder_ / "mine.yaml") << "model: m\ndtype: bf16\nbatch: [one]\n";
+  const Finished finished = run({"tune", "--preset", (folder_ / "mine.yaml").string()});
+  EXPECT_EQ(finished.exit_code, 2);
+  EXPECT_NE(finished.err.find("mine.yaml:3: batch: 'one' is not a number"), std::string::npos)
+      << finished.err;
+}
+
+TEST_F(Program, DoctorWithoutGpuReportsCompilerAndCache) {
+  const Finished finished = run({"doctor", "--no-gpu", "--json", cache_flag()});
+  const auto json = finished.json();
+  EXPECT_EQ(finished.exit_code, json["exit_code"]);
+  EXPECT_EQ(json["gpu_checked"], false);
+  EXPECT_EQ(json["cache"]["path"], cache().string());
+  EXPECT_EQ(json["cache"]["exists"], false);
+  EXPECT_EQ(json["cache"]["writable"], true);
+  EXPECT_EQ(json["worker"]["problem"], "");
+  EXPECT_GE(json["worker"]["workers"], 1);
+  const bool has_nvrtc = json["nvrtc"]["problem"] == "";
+  EXPECT_EQ(finished.exit_code, has_nvrtc ? 0 : 1) << finished.out;
+  EXPECT_FALSE(std::filesystem::exists(cache()));
+}
+
+TEST_F(Program, DoctorWithoutADriverExitsWithThreeOrSaysWhatElseIsBroken) {
+  const Finished finished = run({"doctor", cache_flag()});
+  EXPECT_TRUE(finished.exit_code == 3 || finished.exit_code == 1) << finished.out;
+  EXPECT_NE(finished.out.find("driver       "), std::string::npos);
+}
+
+TEST_F(Program, DoctorCallsAFileThatIsNoCacheBroken) {
+  std::filesystem::create_directories(cache().parent_path());
+  std::filesystem::create_directories(cache());  // a folder in its place
+  const Finished finished = run({"doctor", "--no-gpu", cache_flag()});
+  EXPECT_EQ(finished.exit_code, 1);
+  EXPECT_NE(finished.out.find("something is broken"), std::string::npos) << finished.out;
+}
+
+TEST_F(Program, ExplainForAnArchitectureNeedsNoGpu) {
+  const Finished text = run({"explain", kProblem, "--arch", "sm_90a", cache_flag()});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_NE(text.out.find("(default): no winner answers"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find(std::string("tune it: attune tune --problem '") + kProblem),
+            std::string::npos);
+  const auto json = run({"explain", kProblem, "--arch", "sm_80", "--json", cache_flag()}).json();
+  EXPECT_EQ(json["match"], "default");
+  EXPECT_EQ(json["gpu"]["arch"], "sm_80");
+  EXPECT_GT(json["candidates"].size(), 10U);
+}
+
+TEST_F(Program, AResultThatCannotBeWrittenIsAnError) {
+  if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "there is no /dev/full";
+  const std::string command =
+      attune_program().string() + " cache path " + cache_flag() + " >/dev/full 2>/dev/null";
+  EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 1);
+}
+
+}  // namespace
+}  // namespace attune
