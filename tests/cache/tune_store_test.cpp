@@ -1,5 +1,9 @@
 #include "cache/tune_store.h"
 
+#include <limits>
+#include <stdexcept>
+#include <string>
+
 #include <gtest/gtest.h>
 
 #include "common/error.h"
@@ -8,6 +12,7 @@
 namespace attune {
 namespace {
 
+using namespace std::string_literals;
 using testing::cache_error_of;
 using testing::sample_binary;
 using testing::sample_candidate;
@@ -48,7 +53,7 @@ TEST(TuneStore, GivesBackABinaryAsItWasPut) {
   Binary plain = sample_binary("two");
   plain.kernels.clear();
   plain.notes.clear();
-  plain.log = std::string("bytes \xff and a zero \0 inside", 29);
+  plain.log = "bytes \xff and a zero \0 inside"s;
   store->put_binary(sample_binary(), kVariant);
   store->put_binary(plain, kVariant);
   expect_equal(store->find_binary(sample_binary().key).value(), sample_binary());
