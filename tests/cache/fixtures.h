@@ -132,6 +132,16 @@ inline Winner sample_winner(const Problem& problem = sample_problem()) {
   return winner;
 }
 
+// Whether the sample winner is found.
+inline bool serves(const TuneStore& store) {
+  return store.find_winner(sample_gpu(), sample_problem(), sample_toolchain()).has_value();
+}
+
+// Writes a cache file with the sample winner.
+inline void make_cache(const std::filesystem::path& path) {
+  TuneStore::open(path)->put_winner(sample_gpu(), sample_winner());
+}
+
 // The rows of every table as text, ids included: equal before and after a call that changes
 // nothing.
 inline std::string dump(const std::filesystem::path& path) {
