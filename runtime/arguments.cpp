@@ -55,10 +55,10 @@ void check_strides(const Problem& problem, const char* name, const std::int64_t 
 
 void check_capacity(const Problem& problem, std::int64_t capacity) {
   const bool ring = problem.kv_layout == KvLayout::kRing;
-  const std::int64_t least = ring ? std::int64_t{problem.window} + problem.seqlen_q - 1 : 1;
+  const std::int64_t least = ring ? min_ring_capacity(problem) : 1;
   if (capacity < least) {
     refuse(problem, fmt::format("capacity={} least={}", capacity, least),
-           ring ? "a ring holds at least window + seqlen_q - 1 rows"
+           ring ? "a ring holds at least window + seqlen_q - 1 rows, and 128"
                 : "capacity is the number of KV rows per sequence");
   }
   if (capacity > std::numeric_limits<int>::max()) {

@@ -109,7 +109,7 @@ __device__ __forceinline__ void combine(const AttentionParams& p) {
     for (int i = 0; i < kLaneColumns; ++i) value[i] = values[other][lane * kLaneColumns + i];
     sum.add(maxima[other], weights[other], value);
   }
-  const float inverse = sum.weight > 0.0f ? 1.0f / sum.weight : 0.0f;
+  const float inverse = sum.weight > 0.0f ? rcp(sum.weight) : 0.0f;
   const int token = packed / p.group_size;
   const int head = kv_head * p.group_size + packed % p.group_size;
   uint16* const out = static_cast<uint16*>(p.out) + batch_idx * p.out_batch_stride +

@@ -39,6 +39,9 @@ constexpr double probe_tensor_flops_per_iteration(bool wgmma) {
   return wgmma ? 2.0 * 4 * 2 * 64 * 256 * 16 : 8.0 * 16 * 2 * 16 * 8 * 16;
 }
 
+// A ring is at least as long as the longest tile, so that a tile wraps once at most.
+constexpr int kMinRingCapacity = 128;
+
 // How the warps of a CTA divide the score tile: `rows` groups along BLOCK_M times `tokens` groups
 // along BLOCK_N.
 struct WarpGrid {
@@ -72,13 +75,14 @@ constexpr WarpGrid score_warp_grid(const KernelConfig& config) {
 constexpr int probability_pitch(const KernelConfig& config) { return config.block_n + 8; }
 
 // Shared memory of one CTA of the split-KV kernel in bytes:
-// Q | K slots | V slots | probabilities | row maxima and sums per token group | row scales.
+// Q | K slots | V slots | P | row offsets | row limits | row maxima and sums per token group | row
+// scales.
 constexpr int splitkv_smem_bytes(const KernelConfig& config, int head_dim) {
   const int rows = config.block_m;
   const int tiles = rows * head_dim + 2 * config.num_stages * config.block_n * head_dim;
   const int probabilities = rows * probability_pitch(config);
-  const int row_floats = rows * (score_warp_grid(config).tokens + 1);
-  return (tiles + probabilities) * kBytesPerElement + row_floats * 4;
+  const int row_bytes = 8 + 8 + 4 * (score_warp_grid(config).tokens + 1);
+  return (tiles + probabilities) * kBytesPerElement + rows * row_bytes;
 }
 
 }  // namespace attune

@@ -1,5 +1,7 @@
 #include "templates/launch_plan.h"
 
+#include <algorithm>
+
 namespace attune {
 namespace {
 
@@ -10,6 +12,10 @@ std::size_t round_up(std::size_t value, std::size_t multiple) {
 }
 
 }  // namespace
+
+int min_ring_capacity(const Problem& problem) {
+  return std::max(problem.window + problem.seqlen_q - 1, kMinRingCapacity);
+}
 
 LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate) {
   const KernelConfig& config = candidate.config;

@@ -35,6 +35,10 @@ struct LaunchPlan {
   std::size_t workspace_bytes() const { return o_partial_bytes + lse_partial_bytes; }
 };
 
+// Rows that a ring needs at least: a verify step writes its seqlen_q keys before it reads, and none
+// of the oldest query's window may be lost (design.md 6); and a tile must not wrap twice.
+int min_ring_capacity(const Problem& problem);
+
 // The workspace has to be 256-byte aligned and needs no initialization.
 LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate);
 

@@ -7,8 +7,9 @@
 // slots each; fp32 sums. Warps     scores: a grid of row groups x token groups (score_warp_grid);
 // output: every warp owns
 //           head_dim / num_warps columns of all BLOCK_M rows.
-// Smem      Q | K slots | V slots | P | row maxima (later sums) per token group | row scales.
-// Sync      per tile, each one cp_async_wait_group and/or one __syncthreads:
+// Smem      Q | K slots | V slots | P | row offsets | row limits | row maxima (later sums) per
+// token group | row scales. Sync      per tile, each one cp_async_wait_group and/or one
+// __syncthreads:
 //           A  K(tile) has arrived (with one stage: its first half; A' its second half, first half
 //           free) B  the row maxima are visible, the slot of K(tile) is free C  P and the row
 //           scales are visible, V(tile) has arrived D  P, the scales and the slot of V(tile) are
@@ -60,7 +61,9 @@ struct SplitKvTraits {
   static constexpr int kSmemK = BLOCK_M * kHeadDim * kBytesPerElement;
   static constexpr int kSmemV = kSmemK + kStages * kTileBytes;
   static constexpr int kSmemP = kSmemV + kStages * kTileBytes;
-  static constexpr int kSmemRowMax = kSmemP + BLOCK_M * kPitch * kBytesPerElement;
+  static constexpr int kSmemRowOffset = kSmemP + BLOCK_M * kPitch * kBytesPerElement;
+  static constexpr int kSmemRowLimits = kSmemRowOffset + BLOCK_M * 8;
+  static constexpr int kSmemRowMax = kSmemRowLimits + BLOCK_M * 8;
   static constexpr int kSmemScale = kSmemRowMax + kGrid.tokens * BLOCK_M * 4;
   static constexpr int kSmemBytes = kSmemScale + BLOCK_M * 4;
 
@@ -146,16 +149,30 @@ struct SplitKv {
   __device__ __forceinline__ float* row_scale() const {
     return reinterpret_cast<float*>(smem + T::kSmemScale);
   }
+  // Of a block's rows in q, later in out, relative to the sequence and the first head of the group;
+  // -1 is padding.
+  __device__ __forceinline__ int64* row_offset() const {
+    return reinterpret_cast<int64*>(smem + T::kSmemRowOffset);
+  }
+  __device__ __forceinline__ KeyRange* row_limits() const {
+    return reinterpret_cast<KeyRange*>(smem + T::kSmemRowLimits);
+  }
   // The score row of this thread, inside the block.
   __device__ __forceinline__ int score_row(int m, int half) const {
     return warp_row + m * kMmaRows + half * 8 + lane / 4;
   }
 
-  __device__ __forceinline__ KeyRange row_limits(int row) const {
-    const int packed = work.first_row + row;
-    if (packed >= work.num_rows) return {0, 0};
+  // The thread that has a row's number looks up where it is and what it sees; everybody else reads
+  // the result.
+  __device__ __forceinline__ void describe_row() {
+    const int packed = work.first_row + thread;
+    const bool valid = packed < work.num_rows;
     const int token = packed / p.group_size;
-    return visible_keys(work.kv_len, p.seqlen_q, token, token, p.window, p.causal);
+    const int head = packed - token * p.group_size;
+    row_offset()[thread] = valid ? token * p.q_token_stride + head * p.q_head_stride : -1;
+    row_limits()[thread] =
+        valid ? visible_keys(work.kv_len, p.seqlen_q, token, token, p.window, p.causal)
+              : KeyRange{0, 0};
   }
 
   __device__ __forceinline__ void start() {
@@ -170,31 +187,38 @@ struct SplitKv {
     warp_row = warp / T::kGrid.tokens * T::kWarpRows;
     warp_token = token_group * T::kWarpTokens;
     warp_column = warp * T::kWarpColumns;
-    // The queries travel with the first part of K(0).
+    static_assert(T::kThreads >= BLOCK_M, "a thread describes at most one row");
+    // K(0) is on its way while the rows are described; the queries travel in the group of its first
+    // part.
+    copy_key_part<0>(0);
+    if (thread < BLOCK_M) describe_row();
+    __syncthreads();
     if (num_tiles > 0) {
-      const QuerySource query{static_cast<const uint16*>(p.q) + work.batch_idx * p.q_batch_stride +
-                                  static_cast<int64>(work.kv_head) * p.group_size * p.q_head_stride,
-                              p.q_token_stride, p.q_head_stride, p.group_size};
-      copy_query_rows<BLOCK_M, kHeadDim, T::kThreads>(tile_address(0), query, work.first_row,
-                                                      work.num_rows, thread);
+      const uint16* const queries =
+          static_cast<const uint16*>(p.q) + work.batch_idx * p.q_batch_stride +
+          static_cast<int64>(work.kv_head) * p.group_size * p.q_head_stride;
+      copy_query_rows<BLOCK_M, kHeadDim, T::kThreads>(tile_address(0), queries, row_offset(),
+                                                      thread);
     }
+    cp_async_commit_group();
+    if constexpr (T::kKeyParts == 2) start_key_copy<1>(0);
+    start_value_copy(0);
 #pragma unroll
-    for (int stage = 0; stage < T::kStages; ++stage) {
+    for (int stage = 1; stage < T::kStages; ++stage) {
       start_key_copy<0>(stage);
-      if constexpr (T::kKeyParts == 2) start_key_copy<1>(stage);
       start_value_copy(stage);
     }
 #pragma unroll
     for (int m = 0; m < T::kRowTiles; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        limits[m][half] = row_limits(score_row(m, half));
+        limits[m][half] = row_limits()[score_row(m, half)];
         row_max[m][half] = negative_infinity();
         row_sum[m][half] = 0.0f;
       }
     }
     const int last_row = min(BLOCK_M, work.num_rows - work.first_row) - 1;
-    unmasked = {row_limits(last_row).begin, min(row_limits(0).end, work.end)};
+    unmasked = {row_limits()[last_row].begin, min(row_limits()[0].end, work.end)};
 #pragma unroll
     for (int m = 0; m < T::kOutputRowTiles; ++m) {
 #pragma unroll
@@ -205,14 +229,17 @@ struct SplitKv {
     }
   }
 
+  template <int kPart>
+  __device__ __forceinline__ void copy_key_part(int tile) {
+    if (tile >= num_tiles) return;
+    copy_kv_tile<BLOCK_N, kHeadDim, kPart * T::kPartColumns, T::kPartColumns, T::kThreads, kLayout>(
+        tile_address(T::kSmemK) + tile % T::kStages * T::kTileBytes, key,
+        work.begin + tile * BLOCK_N, work.end, thread);
+  }
   // One cp.async group each, empty past the last tile, in the order K(0) V(0) K(1) V(1) ...
   template <int kPart>
   __device__ __forceinline__ void start_key_copy(int tile) {
-    if (tile < num_tiles) {
-      copy_kv_tile<BLOCK_N, kHeadDim, kPart * T::kPartColumns, T::kPartColumns, T::kThreads,
-                   kLayout>(tile_address(T::kSmemK) + tile % T::kStages * T::kTileBytes, key,
-                            work.begin + tile * BLOCK_N, work.end, thread);
-    }
+    copy_key_part<kPart>(tile);
     cp_async_commit_group();
   }
   __device__ __forceinline__ void start_value_copy(int tile) {
@@ -436,9 +463,31 @@ struct SplitKv {
     start_value_copy(tile + T::kStages);
   }
 
-  // Row sums over the quad's lanes and the token groups, in the maxima's place; final maxima in the
-  // scales' place.
-  __device__ __forceinline__ void publish_row_sums() {
+  // Where the result of a packed row goes, and its lse: to the caller when this is the only split,
+  // else to the workspace. `lse` is in log2 units.
+  __device__ __forceinline__ void finish_row(int row, float lse) {
+    const int packed = work.first_row + row;
+    const int token = packed / p.group_size;
+    const int head = packed - token * p.group_size;
+    if (work.num_splits > 1) {
+      const int64 at = partial_row(work.batch_idx, p.num_kv_heads, work.kv_head, p.num_row_blocks,
+                                   work.row_block, p.split_cap, work.split, BLOCK_M, row);
+      row_offset()[row] = at * kHeadDim;
+      p.lse_partial[at] = lse;
+      return;
+    }
+    const int group_head = work.kv_head * p.group_size + head;
+    row_offset()[row] = work.batch_idx * p.out_batch_stride + token * p.out_token_stride +
+                        group_head * p.out_head_stride;
+    if (p.lse != nullptr) {
+      const int64 query = static_cast<int64>(work.batch_idx) * p.seqlen_q + token;
+      p.lse[query * (p.num_kv_heads * p.group_size) + group_head] = lse * kLn2;
+    }
+  }
+
+  // Adds the row sums up over the quad's lanes and the token groups; afterwards row_scale has 1 /
+  // sum.
+  __device__ __forceinline__ void finish_rows() {
 #pragma unroll
     for (int m = 0; m < T::kRowTiles; ++m) {
 #pragma unroll
@@ -452,47 +501,39 @@ struct SplitKv {
       }
     }
     __syncthreads();
+    if (thread < BLOCK_M && work.first_row + thread < work.num_rows) {
+      float sum = 0.0f;
+#pragma unroll
+      for (int group = 0; group < T::kGrid.tokens; ++group) {
+        sum += row_max_of_group()[group * BLOCK_M + thread];
+      }
+      const bool seen = sum > 0.0f;
+      finish_row(thread, seen ? row_scale()[thread] + lg2(sum) : negative_infinity());
+      row_scale()[thread] = seen ? rcp(sum) : 0.0f;
+    }
+    __syncthreads();
   }
 
-  // One half of a row tile: to out and lse when this is the only split, else to the workspace.
+  // Writes half a row tile: bf16 to out, or fp32 to the workspace.
   __device__ __forceinline__ void write_row(int m, int half) {
     const int row = m * kMmaRows + half * 8 + lane / 4;
-    const int packed = work.first_row + row;
-    if (packed >= work.num_rows) return;
-    float sum = 0.0f;
-#pragma unroll
-    for (int group = 0; group < T::kGrid.tokens; ++group) {
-      sum += row_max_of_group()[group * BLOCK_M + row];
-    }
-    const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
-    const float lse = sum > 0.0f ? row_scale()[row] + lg2(sum) : negative_infinity();  // log2
-    const bool writes_lse = warp == 0 && lane % 4 == 0;
-    const int column = warp_column + lane % 4 * 2;
-    if (work.num_splits <= 1) {
-      const int token = packed / p.group_size;
-      const int head = work.kv_head * p.group_size + packed % p.group_size;
-      uint16* const out = static_cast<uint16*>(p.out) + work.batch_idx * p.out_batch_stride +
-                          token * p.out_token_stride + head * p.out_head_stride + column;
-#pragma unroll
-      for (int n = 0; n < T::kColumnTiles; ++n) {
-        *reinterpret_cast<uint32*>(out + n * kMmaTokens) =
-            cvt_bf16x2(output[m][n][2 * half] * inverse, output[m][n][2 * half + 1] * inverse);
-      }
-      if (writes_lse && p.lse != nullptr) {
-        const int num_q_heads = p.num_kv_heads * p.group_size;
-        const int64 query = static_cast<int64>(work.batch_idx) * p.seqlen_q + token;
-        p.lse[query * num_q_heads + head] = lse * kLn2;
-      }
-    } else {
-      const int64 at = partial_row(work.batch_idx, p.num_kv_heads, work.kv_head, p.num_row_blocks,
-                                   work.row_block, p.split_cap, work.split, BLOCK_M, row);
-      float* const out = p.o_partial + at * kHeadDim + column;
+    if (work.first_row + row >= work.num_rows) return;
+    const float inverse = row_scale()[row];
+    const int64 at = row_offset()[row] + warp_column + lane % 4 * 2;
+    if (work.num_splits > 1) {
+      float* const out = p.o_partial + at;
 #pragma unroll
       for (int n = 0; n < T::kColumnTiles; ++n) {
         *reinterpret_cast<float2*>(out + n * kMmaTokens) =
             make_float2(output[m][n][2 * half] * inverse, output[m][n][2 * half + 1] * inverse);
       }
-      if (writes_lse) p.lse_partial[at] = lse;
+    } else {
+      uint16* const out = static_cast<uint16*>(p.out) + at;
+#pragma unroll
+      for (int n = 0; n < T::kColumnTiles; ++n) {
+        *reinterpret_cast<uint32*>(out + n * kMmaTokens) =
+            cvt_bf16x2(output[m][n][2 * half] * inverse, output[m][n][2 * half + 1] * inverse);
+      }
     }
   }
 };
@@ -508,7 +549,7 @@ __device__ __forceinline__ void splitkv(const AttentionParams& p) {
   cta.start();
   for (int tile = 0; tile < cta.num_tiles; ++tile) cta.run_tile(tile);
   cp_async_wait_group<0>();
-  cta.publish_row_sums();
+  cta.finish_rows();
 #pragma unroll
   for (int m = 0; m < kConfig.block_m / kMmaRows; ++m) {
     cta.write_row(m, 0);

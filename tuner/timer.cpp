@@ -144,7 +144,7 @@ struct AttentionTimer::State {
 
   std::int64_t capacity(int length) const {
     if (problem.kv_layout == KvLayout::kContiguous) return length;
-    const int rows = problem.window + problem.seqlen_q - 1;
+    const int rows = min_ring_capacity(problem);
     return (rows + kRingRounding - 1) / kRingRounding * kRingRounding;
   }
   // K and V of all sequences at one kv_len.

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "templates/launch_plan.h"
 #include "templates/split_plan.h"
 #include "tuner/parallel.h"
 #include "tuner/verify.h"
@@ -32,11 +33,6 @@ constexpr std::uint16_t kHiddenV = 0x7fff;
 
 int round_up(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-// The smallest ring that holds every key that some query of a step sees.
-int smallest_ring(const Problem& problem) {
-  return round_up(problem.window + problem.seqlen_q - 1, 16);
-}
-
 // splitmix64 (Steele, Lea, Flood 2014): the same data on every platform.
 class Noise {
  public:
@@ -62,7 +58,7 @@ class Noise {
 };
 
 int capacity_of(const Problem& problem, const std::vector<int>& kv_lens) {
-  if (problem.kv_layout == KvLayout::kRing) return smallest_ring(problem);
+  if (problem.kv_layout == KvLayout::kRing) return min_ring_capacity(problem);
   const int longest = *std::max_element(kv_lens.begin(), kv_lens.end());
   return round_up(std::max(longest, 1), 16);
 }
@@ -125,7 +121,7 @@ std::vector<int> edge_kv_lens(const Problem& problem) {
                  window + problem.seqlen_q, window + 2 * problem.seqlen_q + 17});
   }
   if (problem.kv_layout == KvLayout::kRing) {
-    const int ring = smallest_ring(problem);
+    const int ring = min_ring_capacity(problem);
     lens.insert({ring - 1, ring, ring + 1, ring + problem.seqlen_q, 2 * ring + 3, 3 * ring - 1});
   }
   return {lens.begin(), lens.end()};

@@ -72,6 +72,13 @@ __device__ __forceinline__ float lg2(float x) {
   return y;
 }
 
+// 1/x to 1 ulp, without the branches of an IEEE division.
+__device__ __forceinline__ float rcp(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // Two floats rounded to nearest even bf16, `low` in the lower half.
 __device__ __forceinline__ uint32 cvt_bf16x2(float low, float high) {
   uint32 packed;

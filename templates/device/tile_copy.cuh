@@ -27,49 +27,39 @@ __device__ __forceinline__ void copy_kv_tile(uint32 tile, const KvSource& source
   constexpr int kRowsPerPass = kThreads / kChunks;
   constexpr int kPasses = (kTokens + kRowsPerPass - 1) / kRowsPerPass;
   const int chunk = kColumn / kChunkElements + thread % kChunks;
-  const int first_row = thread / kChunks;
-  const int first_slot = kLayout == KvLayout::kRing ? first % source.ring_capacity : first;
+  const int row = thread / kChunks;
+  if (kTokens < kRowsPerPass && row >= kTokens) return;
+  const int num_visible = end - first - row;  // of this thread's rows, counted in keys
+  const int slot = kLayout == KvLayout::kRing ? first % source.ring_capacity + row : first + row;
+  const uint16* from = source.base + slot * source.token_stride + chunk * kChunkElements;
+  // A tile crosses the end of the ring once at most: a ring has at least kMinRingCapacity rows.
+  static_assert(kTokens <= kMinRingCapacity, "a tile is no longer than the shortest ring");
+  const int until_wrap = source.ring_capacity - slot;
+  const int64 wrap = source.ring_capacity * source.token_stride;
+  const int64 step = kRowsPerPass * source.token_stride;
 #pragma unroll
-  for (int pass = 0; pass < kPasses; ++pass) {
-    const int row = first_row + pass * kRowsPerPass;
-    if (kTokens % kRowsPerPass != 0 && row >= kTokens) break;
-    const bool visible = first + row < end;
-    int slot = visible ? first_slot + row : 0;
-    if (kLayout == KvLayout::kRing) {
-      // More than one turn only when the ring is shorter than a tile.
-      while (slot >= source.ring_capacity) slot -= source.ring_capacity;
-    }
-    const uint16* from = source.base + slot * source.token_stride + chunk * kChunkElements;
-    cp_async_16(tile + swizzled_offset<kHeadDim>(row, chunk), from, visible ? 16 : 0);
+  for (int pass = 0; pass < kPasses; ++pass, from += step) {
+    const int offset = pass * kRowsPerPass;
+    if (kTokens % kRowsPerPass != 0 && row + offset >= kTokens) break;
+    const bool wraps = kLayout == KvLayout::kRing && offset >= until_wrap;
+    cp_async_16(tile + swizzled_offset<kHeadDim>(row + offset, chunk), wraps ? from - wrap : from,
+                offset < num_visible ? 16 : 0);
   }
 }
 
-// Query rows of one KV head of one sequence: packed row r is token r / group_size, head r %
-// group_size.
-struct QuerySource {
-  const uint16* base;  // of the sequence and the first head of the group
-  int64 token_stride;  // elements
-  int64 head_stride;
-  int group_size;
-};
-
-// Starts the copy of the packed rows [first, first + kRows) into `tile` [kRows, kHeadDim]; rows
-// from `end` on become zeros.
+// Starts the copy of kRows query rows into `tile` [kRows, kHeadDim]. `row_offset` has each row's
+// offset from `base` in elements, negative for a padding row, which becomes zeros.
 template <int kRows, int kHeadDim, int kThreads>
-__device__ __forceinline__ void copy_query_rows(uint32 tile, const QuerySource& source, int first,
-                                                int end, int thread) {
+__device__ __forceinline__ void copy_query_rows(uint32 tile, const uint16* base,
+                                                const int64* row_offset, int thread) {
   constexpr int kChunks = kHeadDim / kChunkElements;
   constexpr int kRowsPerPass = kThreads / kChunks;
   const int chunk = thread % kChunks;
 #pragma unroll 4
   for (int row = thread / kChunks; row < kRows; row += kRowsPerPass) {
-    const bool valid = first + row < end;
-    const int packed = valid ? first + row : 0;
-    const int token = packed / source.group_size;
-    const int head = packed - token * source.group_size;
-    const uint16* from = source.base + token * source.token_stride + head * source.head_stride +
-                         chunk * kChunkElements;
-    cp_async_16(tile + swizzled_offset<kHeadDim>(row, chunk), from, valid ? 16 : 0);
+    const int64 offset = row_offset[row];
+    const uint16* from = base + (offset < 0 ? 0 : offset) + chunk * kChunkElements;
+    cp_async_16(tile + swizzled_offset<kHeadDim>(row, chunk), from, offset < 0 ? 0 : 16);
   }
 }
 
