@@ -54,15 +54,19 @@ class Comparison {
                                       case_.inputs.kv_len[b], detail)};
   }
 
-  // Padding behind a token's heads and behind a sequence must keep its poison.
+  // Padding behind a head, a token and a sequence must keep its poison.
   bool gaps_are_untouched(std::size_t b) const {
-    const std::int64_t row = std::int64_t{1} * problem_.num_q_heads * problem_.head_dim;
+    const std::int64_t row = problem_.num_q_heads * params_.out_head_stride;
     const std::uint16_t* sequence = out_ + b * params_.out_batch_stride;
     const auto is_poison = [](const std::uint16_t* begin, const std::uint16_t* end) {
       return std::all_of(begin, end, [](std::uint16_t one) { return one == kPoisonBf16; });
     };
     for (int t = 0; t < problem_.seqlen_q; ++t) {
       const std::uint16_t* token = sequence + t * params_.out_token_stride;
+      for (int h = 0; h < problem_.num_q_heads; ++h) {
+        const std::uint16_t* head = token + h * params_.out_head_stride;
+        if (!is_poison(head + problem_.head_dim, head + params_.out_head_stride)) return false;
+      }
       if (!is_poison(token + row, token + params_.out_token_stride)) return false;
     }
     return is_poison(sequence + problem_.seqlen_q * params_.out_token_stride,

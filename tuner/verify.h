@@ -43,8 +43,9 @@ std::vector<int> edge_kv_lens(const Problem& problem);
 // Builds the cases (inputs and reference). `seed` fixes the data.
 std::vector<VerifyCase> verify_cases(const Problem& problem, std::uint64_t seed);
 
-// Cases on a device, uploaded once for all candidates of a problem. K and V are interleaved and
-// every stride is padded, so that a kernel which assumes dense ones fails.
+// Cases on a device, uploaded once for all candidates of a problem. Every stride is
+// padded, of each tensor by another amount, so that a kernel which assumes or mixes up strides
+// fails.
 class Verifier {
  public:
   // `cases` has to outlive it.
@@ -52,7 +53,8 @@ class Verifier {
   ~Verifier();
 
   // Runs every case with output and workspace poisoned and guard bytes around them, twice, and
-  // compares; the second run must give the same bits, and so must a third one without lse.
+  // compares; the second run must give the same bits, and so must a third one without lse. The
+  // accuracy case runs in few splits as well, so that the loop over tiles is seen to work.
   std::variant<Admission, Rejection> verify(const AttentionKernels& kernels,
                                             const Candidate& candidate);
 

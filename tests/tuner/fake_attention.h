@@ -88,7 +88,7 @@ inline void compute_attention(const Variant& variant, const AttentionParams& p) 
   }
 }
 
-// Verification launches have K and V interleaved; timing ones are dense and need no answer.
+// Verification launches have padding between the rows; timing ones are dense and need no answer.
 inline bool is_verification(const AttentionParams& p) {
   return p.k_token_stride != p.num_kv_heads * p.k_head_stride;
 }

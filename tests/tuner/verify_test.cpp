@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "jit/source.h"
+#include "templates/split_plan.h"
 #include "tests/tuner/fake_attention.h"
 
 namespace attune {
@@ -28,13 +29,14 @@ class VerifyTest : public testing::Test {
   std::variant<Admission, Rejection> run(Tamper tamper = {}) {
     serve_attention(
         device_, [](const Variant&, const AttentionParams&) { return 1.0; }, std::move(tamper));
-    const Variant variant = kCandidate.variant(kProblem);
+    return verify(device_, load(kProblem, kCandidate), kCandidate, *cases_);
+  }
+  AttentionKernels load(const Problem& problem, const Candidate& candidate) {
+    const Variant variant = candidate.variant(problem);
     Binary binary;
     FakeCompiles().run({{0, attention_source(variant), "sm_90a"}},
                        [&](CompileOutcome outcome) { binary = *outcome.binary; }, {});
-    const AttentionKernels kernels =
-        load_attention(device_, binary, variant, plan_launch(kProblem, kCandidate));
-    return verify(device_, kernels, kCandidate, *cases_);
+    return load_attention(device_, binary, variant, plan_launch(problem, candidate));
   }
   void expect_rejected(RejectReason reason, const std::string& detail, Tamper tamper) {
     const auto outcome = run(std::move(tamper));
@@ -94,7 +96,11 @@ TEST_F(VerifyTest, RejectsWritesBehindTheOutput) {
 
 TEST_F(VerifyTest, RejectsWritesBetweenTheRows) {
   expect_rejected(RejectReason::kOutOfBounds, "between the rows",
-                  [](const Variant&, const AttentionParams& p) { out_row(p, 1, 0)[2 * 64] = 0; });
+                  [](const Variant&, const AttentionParams& p) { out_row(p, 1, 0)[64] = 0; });
+  expect_rejected(RejectReason::kOutOfBounds, "between the rows",
+                  [](const Variant&, const AttentionParams& p) {
+                    out_row(p, 1, 0)[2 * p.out_head_stride] = 0;
+                  });
   expect_rejected(RejectReason::kOutOfBounds, "between the rows",
                   [](const Variant&, const AttentionParams& p) { out_row(p, 1, 0)[-1] = 0; });
 }
@@ -151,6 +157,26 @@ TEST_F(VerifyTest, RejectsAnErrorThatOnlyTheAccuracyCaseShows) {
                   });
 }
 
+// A kernel that loses track once its pipeline is refilled, with so many splits that none of the
+// cases refills it.
+TEST_F(VerifyTest, RejectsAKernelThatIsWrongInLongSplitsOnly) {
+  const Problem problem = Problem::parse("decode/b1/q1/kv1-131072/h1x1/d64/contiguous/bf16");
+  const Candidate candidate{"splitkv", kCandidate.config, 132};
+  serve_attention(
+      device_, [](const Variant&, const AttentionParams&) { return 1.0; },
+      [](const Variant& variant, const AttentionParams& p) {
+        const KernelConfig& config = variant.config;
+        const int longest = *std::max_element(p.kv_len, p.kv_len + p.batch);
+        const SplitPlan plan = plan_splits({0, longest}, config.block_n, p.split_cap);
+        if (plan.keys_per_split > 2 * config.num_stages * config.block_n) out_row(p, 0, 0)[0] = 0;
+      });
+  const std::vector<VerifyCase> cases = verify_cases(problem, 1);
+  const AttentionKernels kernels = load(problem, candidate);
+  const auto outcome = verify(device_, kernels, candidate, cases);
+  ASSERT_TRUE(std::holds_alternative<Rejection>(outcome));
+  EXPECT_NE(std::get<Rejection>(outcome).detail.find("accuracy"), std::string::npos);
+}
+
 TEST_F(VerifyTest, RejectsAFailedLaunch) {
   expect_rejected(RejectReason::kLaunch, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
                   [](const Variant&, const AttentionParams&) {
@@ -158,22 +184,27 @@ TEST_F(VerifyTest, RejectsAFailedLaunch) {
                   });
 }
 
-TEST_F(VerifyTest, FailsAKernelThatIgnoresAStride) {
-  // Swaps the strides of the query tokens and of the output's.
-  serve_attention(device_, [](const Variant&, const AttentionParams&) { return 1.0; });
-  const auto serve = device_.on_launch;
-  device_.on_launch = [&](const Kernel& kernel, const KernelLaunch& shape, const void* params) {
-    AttentionParams p = *static_cast<const AttentionParams*>(params);
-    p.q_token_stride = p.num_kv_heads * p.group_size * p.q_head_stride;  // as if it was dense
-    serve(kernel, shape, &p);
+TEST_F(VerifyTest, FailsAKernelThatIgnoresOrMixesUpAStride) {
+  using Break = void (*)(AttentionParams*);
+  const Break breaks[] = {
+      [](AttentionParams* p) { p->q_token_stride = 2 * p->q_head_stride; },  // as if it was dense
+      [](AttentionParams* p) { p->q_head_stride = 64; },
+      [](AttentionParams* p) { p->out_head_stride = 64; },
+      [](AttentionParams* p) { p->v_token_stride = p->k_token_stride; },
+      [](AttentionParams* p) { p->v_batch_stride = p->k_batch_stride; },
   };
-  const Variant variant = kCandidate.variant(kProblem);
-  Binary binary;
-  FakeCompiles().run({{0, attention_source(variant), "sm_90a"}},
-                     [&](CompileOutcome outcome) { binary = *outcome.binary; }, {});
-  const AttentionKernels kernels =
-      load_attention(device_, binary, variant, plan_launch(kProblem, kCandidate));
-  EXPECT_TRUE(std::holds_alternative<Rejection>(verify(device_, kernels, kCandidate, *cases_)));
+  const AttentionKernels kernels = load(kProblem, kCandidate);
+  for (const Break& damage : breaks) {
+    serve_attention(device_, [](const Variant&, const AttentionParams&) { return 1.0; });
+    const auto serve = device_.on_launch;
+    device_.on_launch = [&](const Kernel& kernel, const KernelLaunch& shape, const void* params) {
+      AttentionParams p = *static_cast<const AttentionParams*>(params);
+      damage(&p);
+      serve(kernel, shape, &p);
+    };
+    EXPECT_TRUE(std::holds_alternative<Rejection>(verify(device_, kernels, kCandidate, *cases_)))
+        << &damage - breaks;
+  }
 }
 
 }  // namespace
