@@ -92,6 +92,7 @@ class TimeRun {
     for (const RangeState& range : ranges_) {
       if (range.lengths.count(length) == 0) continue;
       for (const auto& [idx, regret] : range.alive) {
+        if (failed_.count(idx) > 0) continue;  // at a length that this range lacks
         const double rank = range.default_idx == idx ? -1 : regret;
         const auto [it, is_first] = regrets.try_emplace(idx, rank);
         if (!is_first) it->second = std::min(it->second, rank);

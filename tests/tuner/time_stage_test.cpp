@@ -87,6 +87,20 @@ TEST_F(TimeCandidates, NeverDropsTheDefault) {
   EXPECT_EQ(ranges[0].timed[0].points.size(), 11u);
 }
 
+TEST_F(TimeCandidates, DoesNotAskForAFailedCandidateAgainInAnotherRange) {
+  have_candidates(3);
+  request_.ranges = {{1, 1024}, {1, 64}};
+  request_.defaults = {candidate(1), candidate(1)};
+  const auto measure = request_.measure;
+  request_.measure = [=](const Candidate& one, int kv_len, const TimerOptions& options) {
+    const auto timing = measure(one, kv_len, options);
+    return one == candidate(3) && kv_len == 1024 ? std::nullopt : timing;
+  };
+  const auto ranges = time_candidates(request_);
+  EXPECT_EQ(count(3, 64), 0);
+  EXPECT_EQ(ranges[1].timed.size(), 2u);
+}
+
 TEST_F(TimeCandidates, KeepsTheWinnerOfAShortRangeThatIsPoorAtLongLengths) {
   have_candidates(3);
   request_.ranges = {{1, 1024}, {1, 64}};
