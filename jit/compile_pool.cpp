@@ -64,7 +64,7 @@ class Run {
       try {
         slot->process = std::make_unique<WorkerProcess>(options_.worker_path);
       } catch (const Error& error) {
-        report({job.id, std::nullopt, error.what(), {}});
+        report({job.id, std::nullopt, error.what(), {}, true});
         return;
       }
     }

@@ -47,6 +47,7 @@ attune::CompileOutcome compile(const attune::ReceivedJob& received,
     outcome.log = error.log();
   } catch (const std::exception& error) {
     outcome.error = error.what();
+    outcome.is_of_machine = true;
   }
   return outcome;
 }

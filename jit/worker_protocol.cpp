@@ -135,7 +135,10 @@ ReceivedJob decode_job(const std::string& body) {
 }
 
 std::string encode_outcome(const CompileOutcome& outcome) {
-  json message = {{"id", outcome.id}, {"error", outcome.error}, {"log", outcome.log}};
+  json message = {{"id", outcome.id},
+                  {"error", outcome.error},
+                  {"log", outcome.log},
+                  {"is_of_machine", outcome.is_of_machine}};
   if (outcome.binary) message["binary"] = binary_to_json(*outcome.binary);
   return to_body(message);
 }
@@ -146,6 +149,7 @@ CompileOutcome decode_outcome(const std::string& body) {
     message.at("id").get_to(outcome.id);
     message.at("error").get_to(outcome.error);
     message.at("log").get_to(outcome.log);
+    message.at("is_of_machine").get_to(outcome.is_of_machine);
     if (message.contains("binary")) outcome.binary = binary_from_json(message.at("binary"));
     return outcome;
   });

@@ -74,7 +74,9 @@ void CompileStage::finish(const Wanted& wanted, CompileOutcome outcome) {
   }
   std::string log = outcome.error;
   if (!outcome.log.empty()) log += "\n" + outcome.log;
-  store_.put_compile_failure(wanted.key, wanted.name, arch_, compiles_.nvrtc_version(), log);
+  if (!outcome.is_of_machine) {
+    store_.put_compile_failure(wanted.key, wanted.name, arch_, compiles_.nvrtc_version(), log);
+  }
   failures_[wanted.key] = std::move(log);
 }
 

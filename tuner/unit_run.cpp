@@ -125,6 +125,8 @@ void UnitRun::recall_rejections() {
       for (const RejectionRecord& record :
            context_.store.rejections(context_.device.info(), problem_of(range), toolchain)) {
         const RejectReason reason = record.rejection.reason;
+        // Somebody else's memory, perhaps: it may be free now.
+        if (record.rejection.detail.find("CUDA_ERROR_OUT_OF_MEMORY") != std::string::npos) continue;
         const bool ran = record.stage == Stage::kVerify || record.stage == Stage::kTime;
         if (ran && (reason == RejectReason::kLaunch || reason == RejectReason::kTimeout)) {
           remembered_.emplace(record.candidate, record);

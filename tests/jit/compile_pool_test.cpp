@@ -158,6 +158,7 @@ TEST(CompilePool, ReportsAProgramThatCannotBeStarted) {
   const auto outcomes = run(&pool, jobs(2));
   ASSERT_EQ(outcomes.size(), 2u);
   EXPECT_NE(outcomes[0].error.find(program.string()), std::string::npos) << outcomes[0].error;
+  EXPECT_TRUE(outcomes[0].is_of_machine);
 }
 
 TEST(CompilePool, RefusesAMissingProgram) {

@@ -67,9 +67,11 @@ TEST(WorkerProtocol, GivesABinaryBack) {
 }
 
 TEST(WorkerProtocol, GivesAFailureBack) {
-  const CompileOutcome outcome = decode_outcome(encode_outcome({9, {}, "what failed", "log"}));
+  const CompileOutcome outcome =
+      decode_outcome(encode_outcome({9, {}, "what failed", "log", true}));
   EXPECT_FALSE(outcome.binary.has_value());
   EXPECT_EQ(outcome.error, "what failed");
+  EXPECT_TRUE(outcome.is_of_machine);
 }
 
 TEST(WorkerProtocol, RefusesADamagedCubin) {

@@ -141,6 +141,7 @@ TEST_F(WorkerTest, ReportsAMissingNvrtc) {
   CompilePool pool(all);
   pool.run(jobs(1), [&](const CompileOutcome& outcome) {
     EXPECT_TRUE(outcome.error.starts_with("no NVRTC library at the given place")) << outcome.error;
+    EXPECT_TRUE(outcome.is_of_machine);
   });
 }
 

@@ -187,6 +187,34 @@ TEST_F(TunerTest, RemembersACompileFailure) {
   EXPECT_EQ(compiles_.num_compiled, compiled);
 }
 
+TEST_F(TunerTest, CompilesAgainWhatFailedForTheMachine) {
+  compiles_.on_compile = [](const CompileJob& job, CompileOutcome* outcome) {
+    if (job.source.split_symbol.find(text_of(kBest)) == std::string::npos) return;
+    outcome->binary.reset();
+    outcome->error = "cannot start a compile worker";
+    outcome->is_of_machine = true;
+  };
+  tune();
+  EXPECT_NE(stored()->winner.candidate.config, kBest);
+  compiles_.on_compile = {};
+  Problem other = kProblem;  // shares the binaries
+  other.batch = 2;
+  tune({other}, {});
+  EXPECT_EQ(stored(other)->winner.candidate.config, kBest);
+}
+
+TEST_F(TunerTest, TriesAgainWhatRanOutOfMemory) {
+  bool is_short = true;
+  serve_attention(device_, cost_us, [&](const Variant&, const AttentionParams&) {
+    if (is_short) throw CudaError("cannot allocate", 2, "CUDA_ERROR_OUT_OF_MEMORY");
+  });
+  EXPECT_TRUE(tune().winners.empty());
+  is_short = false;
+  tune();
+  ASSERT_TRUE(stored());
+  EXPECT_EQ(stored()->winner.candidate.config, kBest);
+}
+
 TEST_F(TunerTest, GivesEachRangeItsWinnerFromOneSetOfMeasurements) {
   Problem shorter = kProblem;
   shorter.kv = {1, 16};
