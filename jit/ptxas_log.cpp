@@ -2,9 +2,10 @@
 //   ptxas info    : Compiling entry function 'spill' for 'sm_90a'
 //   ptxas info    : Function properties for spill
 //   ptxas         .     632 bytes stack frame, 1480 bytes spill stores, 1480 bytes spill loads
-//   ptxas info    : Used 32 registers, used 0 barriers, 632 bytes cumulative stack size, 128 bytes
-//   smem ptxas info    : Function properties for helper        a function that was not inlined
-//   follows its caller ptxas info    : (C7510) Potential Performance Loss: ...
+//   ptxas info    : Used 32 registers, 632 bytes cumulative stack size, 128 bytes smem
+//   ptxas info    : Function properties for helper
+//   ptxas info    : (C7510) Potential Performance Loss: ...
+// A function that was not inlined, as `helper`, follows its caller.
 #include <algorithm>
 #include <array>
 #include <optional>
