@@ -46,8 +46,9 @@ TEST(EdgeKvLens, HoldTheEdgesOfAWindow) {
 }
 
 TEST(EdgeKvLens, HoldTheWrapOfTheSmallestRing) {
-  // 200 + 4 rows, rounded up to 208.
-  expect_has(lens_of("verify/b1/q5/kv1-4096/h8x1/d128/w200/ring/bf16"), {207, 208, 209, 419, 623});
+  expect_has(lens_of("verify/b1/q5/kv1-4096/h8x1/d128/w200/ring/bf16"), {203, 204, 205, 411, 611});
+  // A short window has a ring of a whole tile.
+  expect_has(lens_of("decode/b1/q1/kv1-4096/h8x1/d128/w17/ring/bf16"), {127, 128, 129, 259, 383});
 }
 
 TEST(VerifyCases, PutAllEdgesInOneLaunchOfFewHeads) {
