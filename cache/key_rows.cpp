@@ -1,5 +1,7 @@
 #include "cache/key_rows.h"
 
+#include <algorithm>
+
 #include "common/error.h"
 
 namespace attune {
@@ -82,7 +84,12 @@ std::optional<Problem> read_problem(const std::string& text) {
 
 std::optional<Candidate> read_candidate(const std::string& text) {
   try {
-    return Candidate::parse(text);
+    const Candidate candidate = Candidate::parse(text);
+    const KernelConfig& config = candidate.config;
+    // Arithmetic on a config divides by these.
+    const bool sane =
+        std::min({config.block_m, config.block_n, config.num_stages, config.num_warps}) >= 1;
+    return sane ? std::optional(candidate) : std::nullopt;
   } catch (const InvalidArgument&) {
     return std::nullopt;
   }

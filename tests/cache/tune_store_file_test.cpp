@@ -163,6 +163,8 @@ TEST(TuneStoreFile, AStoredTextThatCannotBeReadIsAMiss) {
   EXPECT_TRUE(store->winners().empty());
   EXPECT_TRUE(store->measurements(sample_gpu(), sample_problem(), sample_toolchain()).empty());
   EXPECT_EQ(warnings.count(), 1u);
+  testing::tamper(dir / "tune.db", "UPDATE candidates SET text = 'splitkv/m0n64s2w8/x33'");
+  EXPECT_FALSE(serves(*store));
 }
 
 TEST(TuneStoreFile, RefusesANewerSchemaAndLeavesItAlone) {
