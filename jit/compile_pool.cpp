@@ -98,7 +98,7 @@ class Run {
       outcome = next_outcome(slot);
     } catch (const Error& error) {  // it does not speak our protocol
       slot->process.reset();
-      fail(slot, error.what());
+      fail(slot, error.what(), true);
       return;
     }
     if (outcome) {
@@ -106,12 +106,12 @@ class Run {
       report(std::move(*outcome));
     }
     if (!alive) {
-      const std::string how = slot->process->end();
+      const ProcessEnd end = slot->process->end();
       slot->process.reset();
-      fail(slot, fmt::format("the compile worker died: {}", how));
+      fail(slot, fmt::format("the compile worker died: {}", end.text), !end.is_crash);
     } else if (slot->job != nullptr && Clock::now() >= slot->deadline) {
       slot->process.reset();
-      fail(slot, fmt::format("the compile timed out: timeout_s={}", options_.timeout_s));
+      fail(slot, fmt::format("the compile timed out: timeout_s={}", options_.timeout_s), false);
     }
   }
 
@@ -128,10 +128,10 @@ class Run {
   }
 
   // Ends the job of a slot, if it has one, without a binary.
-  void fail(Slot* slot, const std::string& reason) {
+  void fail(Slot* slot, const std::string& reason, bool is_of_machine) {
     if (slot->job == nullptr) return;
     const CompileJob& job = *std::exchange(slot->job, nullptr);
-    report({job.id, std::nullopt, fmt::format("{} {}", reason, name_of(job)), {}});
+    report({job.id, std::nullopt, fmt::format("{} {}", reason, name_of(job)), {}, is_of_machine});
   }
 
   void report(CompileOutcome outcome) {

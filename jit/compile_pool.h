@@ -21,7 +21,8 @@ struct CompileOutcome {
   std::optional<Binary> binary;  // empty on failure
   std::string error;  // first line says what failed; a crash or time-out is named as such
   std::string log;
-  // The failure is this machine's (no process, no NVRTC), not the source's: another try may do.
+  // The failure is this machine's (no process, no memory, no NVRTC), not the source's: another try
+  // may do.
   bool is_of_machine = false;
 };
 

@@ -56,11 +56,10 @@ int spawn(const std::string& program, int socket, pid_t* pid) {
   return error;
 }
 
-std::string describe_end(int status) {
-  if (WIFSIGNALED(status)) {
-    return fmt::format("signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
-  }
-  return fmt::format("exit status {}", WEXITSTATUS(status));
+ProcessEnd describe_end(int status) {
+  if (!WIFSIGNALED(status)) return {fmt::format("exit status {}", WEXITSTATUS(status)), false};
+  const int number = WTERMSIG(status);
+  return {fmt::format("signal {} ({})", number, strsignal(number)), number != SIGKILL};
 }
 
 // The folder of a file with all links resolved; empty when there is none.
@@ -127,7 +126,7 @@ bool WorkerProcess::receive() {
 
 std::optional<std::string> WorkerProcess::next_message() { return take_frame(&received_); }
 
-std::string WorkerProcess::end() {
+ProcessEnd WorkerProcess::end() {
   if (pid_ < 0) return {};
   close(socket_);
   int status = 0;

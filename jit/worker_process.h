@@ -9,6 +9,12 @@
 
 namespace attune {
 
+// How a process ended.
+struct ProcessEnd {
+  std::string text;       // "exit status 3", "signal 9 (Killed)"
+  bool is_crash = false;  // a signal that it raised itself; SIGKILL comes from outside
+};
+
 // Starts the program in its own process group, so that Ctrl-C reaches only us; ends it, and
 // whatever it started, in the destructor. Nothing here blocks but the destructor's wait for a
 // killed process.
@@ -31,8 +37,8 @@ class WorkerProcess {
   // The next whole message of what was read.
   std::optional<std::string> next_message();
 
-  // Ends the process and says how it ended: "exit status 3", "signal 9 (Killed)".
-  std::string end();
+  // Ends the process and says how it ended.
+  ProcessEnd end();
 
  private:
   int socket_ = -1;

@@ -63,6 +63,7 @@ TEST(CompilePool, NamesTheEndOfAWorkerThatDies) {
     EXPECT_TRUE(outcome.error.starts_with("the compile worker died: signal 11 (")) << outcome.error;
     EXPECT_NE(outcome.error.find("source=kernel" + std::to_string(outcome.id) + " arch=sm_80"),
               std::string::npos);
+    EXPECT_FALSE(outcome.is_of_machine);
   }
 }
 
@@ -73,6 +74,7 @@ TEST(CompilePool, NamesTheExitStatusOfAWorkerThatLeaves) {
   ASSERT_EQ(outcomes.size(), 1u);
   EXPECT_TRUE(outcomes[0].error.starts_with("the compile worker died: exit status 3"))
       << outcomes[0].error;
+  EXPECT_TRUE(outcomes[0].is_of_machine);
 }
 
 TEST(CompilePool, EndsAWorkerThatHangsAndWhatItStarted) {

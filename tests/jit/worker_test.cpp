@@ -153,7 +153,7 @@ TEST_F(WorkerTest, LeavesWhenItsInputEnds) {
   EXPECT_FALSE(worker.receive());
   siginfo_t ended{};  // waits, but leaves the process for end() to describe
   ASSERT_EQ(waitid(P_PID, static_cast<id_t>(worker.pid()), &ended, WEXITED | WNOWAIT), 0);
-  EXPECT_EQ(worker.end(), "exit status 0");
+  EXPECT_EQ(worker.end().text, "exit status 0");
 }
 
 }  // namespace
