@@ -58,7 +58,7 @@ std::string counts_text(const TuneReport& report) {
 
 std::string compiled_text(const TuneOutcome& outcome) {
   const TuneReport& report = outcome.report;
-  const bool had_all = report.num_compiled == 0 && report.complete;
+  const bool had_all = report.num_compiled == 0 && report.complete && report.failures.empty();
   return fmt::format("compiled for {} only, nothing is verified or timed: {}\n",
                      outcome.device.arch, count_text(report.num_problems, "problem")) +
          counts_text(report) + "\n" + phases_text(report) + failures_text(report) +

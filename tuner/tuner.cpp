@@ -107,22 +107,24 @@ class Run {
     report_.compile_s = seconds_since(start);
   }
 
-  // Rejections that need no device.
+  // Rejections that need no device; a unit of which nothing is left has failed.
   void count_compiled_rejections() {
     for (const PendingUnit& unit : units_) {
+      std::size_t num_left = unit.space.kept.size();
+      std::string example;
       for (const Candidate& candidate : unit.space.kept) {
-        const Variant variant = candidate.variant(unit.problem);
-        const Binary* binary = stage_.find(variant);
-        std::optional<RejectReason> reason;
-        if (binary == nullptr) {
-          if (stage_.failure(variant) != nullptr) reason = RejectReason::kCompile;
-        } else if (const auto rejection =
-                       prune_compiled(*binary, plan_launch(unit.problem, candidate), device_)) {
-          reason = rejection->reason;
-        }
-        if (!reason) continue;
+        const auto rejection = compiled_rejection(unit, candidate);
+        if (!rejection) continue;
         ++report_.num_rejected;
-        count(&report_.rejected_by_reason, name_of(*reason));
+        count(&report_.rejected_by_reason, name_of(rejection->reason));
+        if (num_left-- == unit.space.kept.size()) {
+          example = fmt::format("{}: {}", candidate.text(), rejection->detail);
+        }
+      }
+      if (num_left > 0) continue;
+      for (const KvRange& range : unit.ranges) {
+        report_.failures.push_back(fmt::format("{}: no candidate compiled; {}",
+                                               with_range(unit.problem, range).text(), example));
       }
     }
   }
@@ -172,6 +174,18 @@ class Run {
       return true;
     }
     return false;
+  }
+
+  // Empty also for what was not reached.
+  std::optional<Rejection> compiled_rejection(const PendingUnit& unit,
+                                              const Candidate& candidate) const {
+    const Variant variant = candidate.variant(unit.problem);
+    if (const Binary* binary = stage_.find(variant)) {
+      return prune_compiled(*binary, plan_launch(unit.problem, candidate), device_);
+    }
+    const std::string* log = stage_.failure(variant);
+    if (log == nullptr) return std::nullopt;
+    return Rejection{RejectReason::kCompile, log->substr(0, log->find('\n'))};
   }
 
   void add_range(const Problem& problem, PendingUnit* unit) {

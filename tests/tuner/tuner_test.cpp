@@ -324,6 +324,18 @@ TEST_F(TunerTest, RefusesToTuneWithoutADevice) {
   EXPECT_THROW(Tuner(nullptr, *store_, compiles_).tune({kProblem}, {}), DeviceUnavailable);
 }
 
+TEST_F(TunerTest, SaysSoWhenNothingCompiles) {
+  compiles_.on_compile = [](const CompileJob&, CompileOutcome* outcome) {
+    outcome->binary.reset();
+    outcome->error = "the compile worker died";
+  };
+  const TuneReport report =
+      Tuner(nullptr, *store_, compiles_).compile_all({kProblem}, "sm_90a", {});
+  ASSERT_EQ(report.failures.size(), 1u);
+  EXPECT_NE(report.failures[0].find("no candidate compiled; "), std::string::npos);
+  EXPECT_NE(report.failures[0].find("the compile worker died"), std::string::npos);
+}
+
 TEST_F(TunerTest, CompilesForAnArchitectureWithoutADevice) {
   Tuner tuner(nullptr, *store_, compiles_);
   const TuneReport report = tuner.compile_all({kProblem}, "sm_90a", {});
