@@ -108,10 +108,12 @@ class Bench {
   BenchOutcome outcome_;
 };
 
-// Creates the file before anything is measured for it, and fills it after.
-void write_csv(const BenchFlags& flags, const std::string& text) {
+// Puts `text` into the file. Appending nothing tells, before anything is measured, whether that
+// will work, and leaves the results of an earlier run there until there are new ones.
+void write_csv(const BenchFlags& flags, const std::string& text,
+               std::ios::openmode mode = std::ios::trunc) {
   if (flags.csv.empty()) return;
-  std::ofstream file(flags.csv);
+  std::ofstream file(flags.csv, std::ios::out | mode);
   file << text;
   file.close();
   if (!file) {
@@ -134,7 +136,7 @@ int bench(const Workplace& workplace, const BenchFlags& flags) {
                           "name lengths within the kv range of a problem");
   }
   const Interrupt interrupt(workplace.log);
-  write_csv(flags, "");
+  write_csv(flags, "", std::ios::app);
   Bench run(workplace, flags);
   for (const Problem& problem : problems) {
     if (interrupt.requested()) break;
@@ -158,7 +160,7 @@ void add_bench_command(CLI::App* app, Workplace* workplace, Action* action) {
   flags->problems.add_to(command);
   workplace->add_cache_flag(command);
   command->add_option("--device", flags->device, "GPU to measure on (default 0)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, kMaxDevice));
   command->add_option("--kv", flags->kv,
                       "Lengths, such as 1024,8192 (default: powers of two of the range)");
   command->add_flag("--register-rule", flags->register_rule,

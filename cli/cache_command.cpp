@@ -76,6 +76,11 @@ int stats(const Workplace& workplace, const CacheFlags& flags) {
 
 int export_file(const Workplace& workplace, const CacheFlags& flags) {
   const auto store = workplace.open_cache_if_present();
+  if (store->is_in_memory()) {  // a file of nothing would go for a tuned one
+    throw CacheError("there is no tuning cache to export",
+                     fmt::format("path={}", workplace.cache_file().string()),
+                     "tune first, or name another file with --cache");
+  }
   store->export_to(flags.file);
   const CacheStats all = store->stats();
   const Json json = {

@@ -82,7 +82,7 @@ void add_explain_command(CLI::App* app, Workplace* workplace, Action* action) {
   auto* arch = command->add_option("--arch", flags->arch, "An architecture instead of a GPU");
   auto* gpu = command->add_option("--gpu", flags->gpu, "A GPU of the cache, by part of its name");
   command->add_option("--device", flags->device, "GPU of this machine (default 0)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, kMaxDevice))
       ->excludes(arch)
       ->excludes(gpu);
   arch->excludes(gpu);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <set>
 #include <system_error>
 
@@ -16,6 +15,9 @@ namespace attune {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Of a preset file. What is longer is another file, or has no end.
+constexpr std::size_t kMaxPresetBytes = std::size_t{1} << 20;
 
 struct Heads {
   int num_q_heads;
@@ -73,7 +75,15 @@ Preset read_preset(const fs::path& file) {
     throw InvalidArgument("cannot read the preset", fmt::format("file={}", file.string()),
                           "name a preset file that exists, or a preset of attune");
   }
-  const std::string text(std::istreambuf_iterator<char>(stream), {});
+  std::string text(kMaxPresetBytes + 1, '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(stream.gcount()));
+  if (text.size() > kMaxPresetBytes) {
+    throw InvalidArgument(
+        "cannot read the preset",
+        fmt::format("file={} is longer than {} bytes", file.string(), kMaxPresetBytes),
+        "name a preset file");
+  }
   return parse_preset(text, file.string());
 }
 

@@ -65,6 +65,7 @@ std::string arch_without_gpu(const TuneFlags& flags, const Log& log) {
     }
     return {};
   }
+  architecture_limits(arch);  // refuses an unknown one before anything is promised
   log.note(driver.problem.empty() ? "the driver sees no GPU" : driver.problem);
   log.note(
       fmt::format("no usable GPU: compiling every candidate for {} now; a later attune tune on a "
@@ -162,7 +163,7 @@ void add_tune_command(CLI::App* app, Workplace* workplace, Action* action) {
   flags->problems.add_to(command);
   workplace->add_cache_flag(command);
   auto* device = command->add_option("--device", flags->device, "GPU to tune on (default 0)")
-                     ->check(CLI::NonNegativeNumber);
+                     ->check(CLI::Range(0, kMaxDevice));
   command->add_option("--budget", flags->budget, "Stop after this long: 90, 90s, 5m, 1h");
   command
       ->add_flag("--compile-only", flags->compile_only,

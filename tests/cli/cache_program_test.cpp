@@ -82,6 +82,12 @@ TEST_F(CacheProgram, ExportAndImportCarryTheWinnersOver) {
             run({"cache", "list", "--json", cache_flag()}).json()["winners"]);
 }
 
+TEST_F(CacheProgram, ExportOfACacheThatIsNotThereFails) {
+  const auto file = folder_ / "exported.db";
+  EXPECT_EQ(run({"cache", "export", file.string(), cache_flag()}).exit_code, 1);
+  EXPECT_FALSE(std::filesystem::exists(file));
+}
+
 TEST_F(CacheProgram, ImportRefusesAFileThatIsNoCache) {
   std::ofstream(folder_ / "text.db") << "hello";
   EXPECT_EQ(run({"cache", "import", (folder_ / "text.db").string(), cache_flag()}).exit_code, 1);

@@ -181,6 +181,7 @@ TEST(Presets, ThatAreUnknownListTheKnownOnesAndThePlaces) {
   std::filesystem::remove_all(folder);
   EXPECT_THROW(read_preset("/nowhere/x.yaml"), InvalidArgument);
   EXPECT_THROW(read_preset("/tmp"), InvalidArgument);
+  EXPECT_THROW(read_preset("/dev/zero"), InvalidArgument);  // has no end
 }
 
 TEST(Suggest, CountsEdits) {

@@ -39,6 +39,7 @@ TEST_F(Program, WrongUseExitsWithTwoAndOneLine) {
       {"tune", "--compile-only", "--device", "0"},
       {"tune", "--preset", "gemma4-31b", "--tp", "3"},
       {"tune", "--jobs", "0"},
+      {"tune", "--device", "-1"},
       {"cache"},
       {"cache", "show"},
       {"cache", "show", "nonsense"},
@@ -64,6 +65,15 @@ TEST_F(Program, AGpuThatIsAskedForAndIsNotThereExitsWithThree) {
     EXPECT_EQ(finished.exit_code, 3) << finished.err;
     EXPECT_EQ(finished.out, "");
   }
+}
+
+TEST_F(Program, ABenchThatCannotRunLeavesAnEarlierCsvAsItWas) {
+  const auto csv = folder_ / "results.csv";
+  std::ofstream(csv) << "kept\n";
+  EXPECT_EQ(run({"bench", kProblem, "--csv", csv.string(), cache_flag()}).exit_code, 3);
+  std::string text;
+  std::getline(std::ifstream(csv), text);
+  EXPECT_EQ(text, "kept");
 }
 
 TEST_F(Program, AnUnknownPresetListsTheKnownOnes) {
