@@ -149,6 +149,18 @@ std::string_view advice(int primary) {
   }
 }
 
+// A file without SQLite's first bytes is somebody else's, unless it is short or has a cache's name: a mistyped
+// path must not move a user's file aside.
+void refuse_foreign_file(const std::string& path, const SQLite::Exception& error) {
+  constexpr std::string_view kMagic = "SQLite format 3";
+  if (primary_code(error) != SQLITE_NOTADB || fs::path(path).extension() == ".db") return;
+  std::ifstream file(path, std::ios::binary);
+  std::string head(kMagic.size(), '\0');
+  if (!file.read(head.data(), static_cast<std::streamsize>(head.size())) || head == kMagic) return;
+  throw CacheError("the file is not a tuning cache", fmt::format("path={}", path),
+                   "name another file with --cache; a cache's name ends in .db", SQLITE_NOTADB);
+}
+
 }  // namespace
 
 bool has_lost_its_file(const DatabaseFile& file) {
@@ -206,6 +218,7 @@ DatabaseFile open_database(const fs::path& path, const Warn& warn, const std::st
       file.log_identity = file_identity(log_path(absolute));
       return file;
     } catch (const SQLite::Exception& error) {
+      refuse_foreign_file(absolute, error);
       if (!is_damage(error) || !writable || attempt == kMaxAttempts) {
         throw cache_error("cannot open tuning cache", absolute, error);
       }

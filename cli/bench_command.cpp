@@ -13,6 +13,7 @@
 #include "tuner/select.h"
 #include "tuner/space.h"
 #include "tuner/timestamp.h"
+#include "tuner/verify.h"
 
 namespace attune {
 namespace {
@@ -23,6 +24,8 @@ constexpr const char* kExamples = R"(Examples:
   attune bench --preset gemma4-31b --json
   attune bench PROBLEM --kv 8192 --register-rule    what the register rule drops, timed
 Exit codes: 0 done, 1 failed, 3 no usable GPU, 130 Ctrl-C.)";
+
+constexpr std::uint64_t kVerifySeed = 1;
 
 struct BenchFlags {
   ProblemFlags problems;
@@ -67,9 +70,12 @@ class Bench {
     row.candidate = served.text();
     row.default_candidate = fallback.text();
     const std::vector<int> lengths = lengths_of(flags_, problem);
+    const std::vector<VerifyCase> cases = verify_cases(problem, kVerifySeed);
+    require_right(*dispatched.kernels, served, cases);
     AttentionTimer timer(*device_, compiler_, problem);
     const bool is_default = served == fallback;
     const AttentionKernels kernels = is_default ? AttentionKernels{} : load(problem, fallback);
+    if (!is_default) require_right(kernels, fallback, cases);
     for (const int kv_len : lengths) {
       BenchPoint point{kv_len, timer.measure(*dispatched.kernels, served, kv_len), {}};
       point.fallback = is_default ? point.served : timer.measure(kernels, fallback, kv_len);
@@ -82,6 +88,17 @@ class Bench {
   const BenchOutcome& outcome() const { return outcome_; }
 
  private:
+  // No time without a passed correctness check.
+  void require_right(const AttentionKernels& kernels, const Candidate& candidate,
+                     const std::vector<VerifyCase>& cases) {
+    const auto outcome = verify(*device_, kernels, candidate, cases);
+    if (const auto* rejection = std::get_if<Rejection>(&outcome)) {
+      throw Error("the kernel is wrong",
+                  fmt::format("candidate={} {}", candidate.text(), rejection->detail),
+                  "tune the problem again with --refresh; wrong candidates are left out");
+    }
+  }
+
   AttentionKernels load(const Problem& problem, const Candidate& candidate) {
     const Variant variant = candidate.variant(problem);
     const Source source = attention_source(variant);

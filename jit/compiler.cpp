@@ -135,6 +135,11 @@ Binary Compiler::compile(const Source& source, const std::string& arch) const {
                        std::move(log), source.text);
   }
   PtxasReport report = parse_ptxas_log(log);
+  // Spills and stack frames would go unseen.
+  if (report.kernels.empty()) {
+    throw CompileError("the compiler reported no resources", fmt::format("arch={}", arch),
+                       std::move(log), source.text);
+  }
   Binary binary;
   binary.key = key(source, arch);
   binary.content = digest_of(cubin);

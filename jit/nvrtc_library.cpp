@@ -1,6 +1,7 @@
 #include "jit/nvrtc_library.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string_view>
 #include <system_error>
 
@@ -28,7 +29,10 @@ std::vector<fs::path> entries(const fs::path& folder, std::string_view prefix) {
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     if (it->path().filename().string().starts_with(prefix)) found.push_back(it->path());
   }
-  std::sort(found.rbegin(), found.rend());
+  // By version: as text, cuda-9.2 would come before cuda-13.0.
+  std::sort(found.begin(), found.end(), [](const fs::path& a, const fs::path& b) {
+    return strverscmp(a.c_str(), b.c_str()) > 0;
+  });
   return found;
 }
 

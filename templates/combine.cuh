@@ -1,15 +1,13 @@
 // Computes  out and lse from the partial results of the splits of splitkv.cuh:
 //           lse = log sum exp(lse_i), out = sum exp(lse_i - lse) * o_i.
 // Grid      (slices of the head dimension * packed rows of a KV head, num_kv_heads, batch).
-// Threads: 128. Tiles     one row x combine_columns(head_dim) columns; a lane holds 4 of them (2 at
-// head_dim 64), the warps share
-//           the splits, each with a running maximum of its own.
+// Threads   kCombineThreads.
+// Tiles     one row x combine_columns(head_dim) columns; a lane holds 4 of them (2 at head_dim 64),
+//           the warps share the splits, each with a running maximum of its own.
 // Sync      griddepcontrol_wait: the partials are visible. One __syncthreads: the warps' sums are
-// visible to the first
-//           warp, which writes.
+//           visible to the first warp, which writes.
 // Splits    the same plan as in the split kernel, from the same kv_len. One split or none: nothing
-// to do, the
-//           split kernel has written the row.
+//           to do, the split kernel has written the row.
 #pragma once
 
 #include "templates/config.h"

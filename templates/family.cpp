@@ -142,6 +142,20 @@ std::vector<KernelConfig> Family::configs(int head_dim) const {
 }
 
 std::optional<Unsupported> Family::static_limits(const KernelConfig& config, int head_dim) const {
+  constexpr int kLargest = 1 << 10;  // of any field: sizes computed from it stay far inside an int
+  for (const int field : {config.block_m, config.block_n, config.num_stages, config.num_warps}) {
+    if (field < 1 || field > kLargest) {
+      return Unsupported{fmt::format("{}: every number is 1 to {}", text_of(config), kLargest)};
+    }
+  }
+  if (config.block_m > config.num_warps * kWarpSize) {
+    return Unsupported{fmt::format("block_m={} is above the {} threads that describe its rows",
+                                   config.block_m, config.num_warps * kWarpSize)};
+  }
+  if (config.block_n > kMinRingCapacity) {
+    return Unsupported{fmt::format("block_n={} is above the shortest ring, {} rows", config.block_n,
+                                   kMinRingCapacity)};
+  }
   if (score_warp_grid(config).rows == 0) {
     return Unsupported{fmt::format("{} warps do not divide a {}x{} score tile", config.num_warps,
                                    config.block_m, config.block_n)};

@@ -1,9 +1,10 @@
 // Measuring kernels: reproducible noise for benchmark buffers, and what the device can do at most.
-// fill_noise   bf16 values, roughly normal with deviation 1, from a hash of (seed, index).
-// Grid-stride, 256 threads. probe_read   reads num_bytes once, four 16-byte loads in flight per
-// thread. Grid-stride, 512 threads. probe_tensor dense bf16 products back to back from shared
-// memory (wgmma) or registers (mma.sync), 256 threads;
-//              probe_tensor_flops_per_iteration() in config.h counts its work.
+// fill_noise    bf16 values, roughly normal with deviation 1, from a hash of (seed, index).
+//               Grid-stride, 256 threads.
+// probe_read    reads num_bytes once, four 16-byte loads in flight per thread. Grid-stride,
+//               512 threads.
+// probe_tensor  dense bf16 products back to back from shared memory (wgmma) or registers
+//               (mma.sync), 256 threads; probe_tensor_flops_per_iteration() counts its work.
 #pragma once
 
 #include "templates/config.h"

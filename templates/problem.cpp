@@ -148,7 +148,7 @@ void Problem::validate() const {
   bool known_head_dim = false;
   for (const int known : kHeadDims) known_head_dim |= head_dim == known;
   require(known_head_dim, *this, "head_dim is 64, 128, 256 or 512");
-  require(window >= 0 && window <= (1 << 30), *this, "the window is 0 (all) to 2^30 keys");
+  require(window >= 0 && window <= (1 << 20), *this, "the window is 0 (all) to 2^20 keys");
   require(kv_layout != KvLayout::kRing || window > 0, *this,
           "a ring holds a window's keys only: add /w<window> or use contiguous");
 }

@@ -21,8 +21,8 @@ struct KvRange {
 };
 
 // Text form, one line, segments separated by '/', the ones in brackets left out at their default:
-//   op/b<batch>/q<seqlen_q>/kv<min>[-<max>]/h<q heads>x<kv
-//   heads>/d<head_dim>[/w<window>][/full][/softcap]/<layout>/<dtype>
+//   op/b<batch>/q<seqlen_q>/kv<min>[-<max>]/h<q heads>x<kv heads>/d<head_dim>
+//     [/w<window>][/full][/softcap]/<layout>/<dtype>
 //   verify/b1/q8/kv1-131072/h32x16/d256/w1024/ring/bf16
 struct Problem {
   Op op = Op::kDecode;

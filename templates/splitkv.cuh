@@ -2,18 +2,19 @@
 //           (token-major, head-minor: all q heads of the KV head share every K/V tile). The only
 //           split of a row block writes out and lse; one of several writes o_partial (normalized)
 //           and lse_partial, merged by combine.cuh.
-// Grid      (num_row_blocks * split_cap, num_kv_heads, batch), row blocks fastest. Threads:
-// num_warps * 32. Tiles     Q [BLOCK_M, head_dim] resident; K and V [BLOCK_N, head_dim], num_stages
-// slots each; fp32 sums. Warps     scores: a grid of row groups x token groups (score_warp_grid);
-// output: every warp owns
+// Grid      (num_row_blocks * split_cap, num_kv_heads, batch), row blocks fastest.
+// Threads   num_warps * 32.
+// Tiles     Q [BLOCK_M, head_dim] resident; K and V [BLOCK_N, head_dim], num_stages slots each;
+//           fp32 sums.
+// Warps     scores: a grid of row groups x token groups (score_warp_grid); output: every warp owns
 //           head_dim / num_warps columns of all BLOCK_M rows.
 // Smem      Q | K slots | V slots | P | row offsets | row limits | row maxima (later sums) per
-// token group | row scales. Sync      per tile, each one cp_async_wait_group and/or one
-// __syncthreads:
-//           A  K(tile) has arrived (with one stage: its first half; A' its second half, first half
-//           free) B  the row maxima are visible, the slot of K(tile) is free C  P and the row
-//           scales are visible, V(tile) has arrived D  P, the scales and the slot of V(tile) are
-//           free
+//           token group | row scales.
+// Sync      per tile, each one cp_async_wait_group and/or one __syncthreads:
+//           A  K(tile) has arrived (one stage: its first half; A' its second, the first is free)
+//           B  the row maxima are visible, the slot of K(tile) is free
+//           C  P and the row scales are visible, V(tile) has arrived
+//           D  P, the scales and the slot of V(tile) are free
 // Splits    planned from kv_len on the device (split_plan.h); CTAs past the plan leave at once.
 // Limits    Family::static_limits. Keys at or beyond kv_len are never read.
 // Source    Flash-Decoding (Dao et al., 2023); online softmax (Milakov and Gimelshein, 2018).

@@ -60,6 +60,17 @@ TEST(TuneStoreFile, TextsInARowAreGolden) {
             "1,4096");
 }
 
+TEST(TuneStoreFile, LeavesAFileThatIsNoCacheWhereItIs) {
+  TempDir dir;
+  const std::string weights(10'000, 'x');
+  testing::write_file(dir / "model.safetensors", weights);
+  const auto error =
+      cache_error_of([&] { (void)TuneStore::open(dir / "model.safetensors", Warnings().sink()); });
+  EXPECT_NE(error.find("the file is not a tuning cache"), std::string::npos) << error;
+  EXPECT_EQ(testing::read_file(dir / "model.safetensors"), weights);
+  EXPECT_TRUE(moved_aside(dir.path()).empty());
+}
+
 TEST(TuneStoreFile, MovesADamagedFileAsideWithOneWarning) {
   TempDir dir;
   make_cache(dir / "good.db");

@@ -99,6 +99,10 @@ TEST(Arguments, WantsARingOfWindowAndQueryTokens) {
   EXPECT_TRUE(contains(refusal([](AttentionArgs& args) { args.capacity = 1030; }, kVerify8),
                        "capacity=1030 least=1031"));
   EXPECT_EQ(refusal([](AttentionArgs& args) { args.capacity = 1031; }, kVerify8), "");
+  constexpr const char* kShortWindow = "decode/b1/q1/kv1-4096/h8x2/d64/w16/ring/bf16";
+  EXPECT_TRUE(contains(refusal([](AttentionArgs& args) { args.capacity = 127; }, kShortWindow),
+                       "capacity=127 least=128"));
+  EXPECT_EQ(refusal([](AttentionArgs& args) { args.capacity = 128; }, kShortWindow), "");
 }
 
 TEST(Arguments, RefusesAScaleThatIsNotPositiveAndFinite) {

@@ -131,6 +131,12 @@ TEST(Families, RefuseConfigsThatTheTemplateCannotTakeWithTheNumbers) {
   const auto too_many_warps = family.static_limits({16, 16, 2, 16}, 512);
   ASSERT_TRUE(too_many_warps);
   EXPECT_NE(too_many_warps->detail.find("16"), std::string::npos) << too_many_warps->detail;
+  const auto too_few_threads = family.static_limits({128, 32, 1, 2}, 64);
+  ASSERT_TRUE(too_few_threads);
+  EXPECT_NE(too_few_threads->detail.find("block_m=128 is above the 64 threads"), std::string::npos);
+  EXPECT_TRUE(family.static_limits({0, 64, 1, 8}, 64));
+  EXPECT_TRUE(family.static_limits({16, 64, 1 << 20, 8}, 512));
+  EXPECT_TRUE(family.static_limits({16, 256, 1, 8}, 128));
   const auto too_narrow = family.static_limits({64, 64, 2, 8}, 64);
   ASSERT_TRUE(too_narrow);
   EXPECT_NE(too_narrow->detail.find("head_dim=64"), std::string::npos) << too_narrow->detail;

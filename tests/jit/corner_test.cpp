@@ -1,0 +1,89 @@
+// The corners of every family's config space compile for every architecture that attune names.
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "jit/compile_pool.h"
+#include "jit/device_info.h"
+#include "tests/support/require_nvrtc.h"
+
+namespace attune {
+namespace {
+
+constexpr int kHeadDims[] = {64, 128, 256, 512};
+// An accumulator of 128 registers a thread leaves little room: there a spill is the tuner's to reject.
+constexpr int kRoomyAccumulators = 64;
+
+int accumulators(const KernelConfig& config, int head_dim) {
+  return config.block_m * head_dim / (config.num_warps * kWarpSize);
+}
+
+// The configs with the least and the most of each number, among those that the device's limits and 128 accumulators
+// a thread admit.
+std::set<KernelConfig> corners(const Family& family, int head_dim, const DeviceInfo& device) {
+  std::vector<KernelConfig> configs = family.configs(head_dim);
+  std::erase_if(configs, [&](const KernelConfig& config) {
+    return splitkv_smem_bytes(config, head_dim) > device.max_smem_per_block_bytes ||
+           accumulators(config, head_dim) > 128;
+  });
+  std::set<KernelConfig> found;
+  for (const auto field : {&KernelConfig::block_m, &KernelConfig::block_n,
+                           &KernelConfig::num_stages, &KernelConfig::num_warps}) {
+    const auto [least, most] =
+        std::minmax_element(configs.begin(), configs.end(), [&](const auto& a, const auto& b) {
+          return a.*field != b.*field ? a.*field < b.*field : a < b;
+        });
+    if (least == configs.end()) continue;
+    found.insert(*least);
+    found.insert(*most);
+  }
+  return found;
+}
+
+class CornerTest : public NvrtcTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(CornerTest, CompilesTheCornersOfEveryFamily) {
+  const DeviceInfo device = architecture_limits(GetParam());
+  std::vector<CompileJob> jobs;
+  std::vector<Variant> variants;
+  for (const Family& family : families()) {
+    for (const int head_dim : kHeadDims) {
+      const std::set<KernelConfig> configs = corners(family, head_dim, device);
+      EXPECT_FALSE(configs.empty()) << family.name << " head_dim " << head_dim;
+      for (const KernelConfig& config : configs) {
+        // Both layouts, with and without softcap, in turn.
+        const bool odd = variants.size() % 2 == 1;
+        variants.push_back({std::string(family.name), head_dim,
+                            odd ? KvLayout::kRing : KvLayout::kContiguous, odd, DataType::kBf16,
+                            config});
+        jobs.push_back({variants.size() - 1, attention_source(variants.back()), device.arch});
+      }
+    }
+  }
+  CompilePoolOptions options;
+  options.nvrtc = test_nvrtc_search();
+  CompilePool pool(options);
+  const std::size_t done = pool.run(jobs, [&](const CompileOutcome& outcome) {
+    const Variant& variant = variants[outcome.id];
+    SCOPED_TRACE(variant.text() + " " + device.arch);
+    ASSERT_TRUE(outcome.binary) << outcome.error << outcome.log;
+    EXPECT_EQ(outcome.binary->kernels.size(), 2u);
+    for (const std::string& note : outcome.binary->notes) EXPECT_FALSE(is_fatal_note(note)) << note;
+    if (accumulators(variant.config, variant.head_dim) > kRoomyAccumulators) return;
+    for (const KernelResources& kernel : outcome.binary->kernels) {
+      EXPECT_EQ(kernel.spill_store_bytes + kernel.spill_load_bytes, 0) << kernel.symbol;
+      EXPECT_EQ(kernel.stack_bytes, 0) << kernel.symbol;
+    }
+  });
+  EXPECT_EQ(done, jobs.size());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CornerTest,
+                         testing::Values("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120"),
+                         [](const auto& instance) { return std::string(instance.param); });
+
+}  // namespace
+}  // namespace attune
