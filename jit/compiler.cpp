@@ -124,7 +124,11 @@ Binary Compiler::compile(const Source& source, const std::string& arch) const {
   const auto begin = std::chrono::steady_clock::now();
   const std::string name = source.split_symbol.empty() ? "probe" : source.split_symbol;
   Program program(state_->nvrtc, source, fmt::format("{}.cu", name));
-  const NvrtcResult result = program.compile(option_list(arch));
+  std::vector<std::string> all_options = option_list(arch);
+  // A hit in NVRTC's own cache, which works where a driver is, comes without the log of ptxas: spills would go unseen.
+  // Not part of the key, since the output does not depend on it; older versions have neither cache nor option.
+  if (state_->nvrtc.has_cache) all_options.emplace_back("--no-cache");
+  const NvrtcResult result = program.compile(all_options);
   std::string log = program.log();
   std::vector<std::byte> cubin;
   if (result == 0) cubin = program.cubin();

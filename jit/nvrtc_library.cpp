@@ -163,6 +163,7 @@ NvrtcLibrary open_nvrtc(const NvrtcSearch& search) {
                             fmt::format("library={} status={}", nvrtc.path, result), kInstallNvrtc);
   }
   nvrtc.version = fmt::format("{}.{}", major, minor);
+  nvrtc.has_cache = major > 12 || (major == 12 && minor >= 9);
   return nvrtc;
 }
 

@@ -16,7 +16,8 @@ using NvrtcProgram = void*;  // nvrtcProgram
 // The opened library; it is never unloaded.
 struct NvrtcLibrary {
   std::string path;
-  std::string version;  // "13.0"
+  std::string version;     // "13.0"
+  bool has_cache = false;  // of its own, since 12.9
 
   NvrtcResult (*get_version)(int* major, int* minor);
   const char* (*get_error_string)(NvrtcResult result);

@@ -133,6 +133,18 @@ TEST_F(CudaDeviceTest, FreesMemoryWithItsOwner) {
   EXPECT_LT(before - device().free_memory_bytes(), std::size_t{300} << 20);
 }
 
+// Where a driver is, NVRTC would answer a repeated compile from a cache of its own, without the log of ptxas.
+TEST_F(CudaDeviceTest, ReportsResourcesOfARepeatedCompileToo) {
+  const Source source{
+      .text = kText, .split_symbol = "device_test", .combine_symbol = {}, .headers = {}};
+  for (int i = 0; i < 3; ++i) {
+    const Binary again = compiler().compile(source, device().info().arch);
+    EXPECT_EQ(again.kernels, binary_.kernels);
+    EXPECT_EQ(again.kernels.size(), 2u);
+    EXPECT_EQ(again.cubin, binary_.cubin);
+  }
+}
+
 TEST_F(CudaDeviceTest, PassesParametersByValue) {
   const DeviceMem memory = upload({10, 20, 30});
   const Kernel add = device().kernel(module_, "add", 0);
