@@ -29,7 +29,10 @@ std::vector<RuleAudit> audited_candidates(const Problem& problem, const DeviceIn
   audits.front().candidate = to_beat;
   audits.front().within_rule = true;
   for (const PrunedCandidate& one : candidate_space(problem, gpu).pruned) {
-    if (one.rejection.reason != RejectReason::kRegisters) continue;
+    if (one.rejection.reason != RejectReason::kRegisters ||
+        within_register_rule(one.candidate.config, problem.head_dim)) {
+      continue;
+    }
     for (const int cap : split_caps(problem, one.candidate.config, gpu)) {
       audits.emplace_back().candidate = {one.candidate.family, one.candidate.config, cap};
     }

@@ -60,13 +60,17 @@ void drop(const Survivor& survivor, Rejection rejection, CandidateSpace* space) 
 }
 
 // Moves the config that the register rule hurts least from the dropped ones back.
-void apply_register_fallback(std::vector<Survivor>* survivors, CandidateSpace* space) {
+void apply_register_fallback(int head_dim, std::vector<Survivor>* survivors,
+                             CandidateSpace* space) {
   auto best = space->pruned.end();
   const auto ratio_is_less = [](const KernelConfig& a, const KernelConfig& b) {
     return a.block_m * b.num_warps < b.block_m * a.num_warps;
   };
   for (auto it = space->pruned.begin(); it != space->pruned.end(); ++it) {
-    if (it->rejection.reason != RejectReason::kRegisters) continue;
+    if (it->rejection.reason != RejectReason::kRegisters ||
+        within_register_rule(it->candidate.config, head_dim)) {
+      continue;
+    }
     if (best == space->pruned.end() ||
         ratio_is_less(it->candidate.config, best->candidate.config)) {
       best = it;
@@ -188,6 +192,15 @@ std::optional<Rejection> prune(const Problem& problem, const Family& family,
                     problem.head_dim, config.num_warps, config.block_m * problem.head_dim,
                     kAccumulatorsPerWarp * config.num_warps)};
   }
+  if (!fits_register_file(config, problem.head_dim, device.registers_per_sm)) {
+    return Rejection{
+        RejectReason::kRegisters,
+        fmt::format("block_m={} block_n={} head_dim={} num_warps={}: {} accumulators and scores a "
+                    "thread and {} more do not fit",
+                    config.block_m, config.block_n, problem.head_dim, config.num_warps,
+                    config.block_m * (problem.head_dim + config.block_n) / num_threads,
+                    kWorkingRegisters)};
+  }
   return std::nullopt;
 }
 
@@ -204,7 +217,7 @@ CandidateSpace candidate_space(const Problem& problem, const DeviceInfo& device)
       }
     }
   }
-  if (survivors.empty()) apply_register_fallback(&survivors, &space);
+  if (survivors.empty()) apply_register_fallback(problem.head_dim, &survivors, &space);
   drop_useless_block_m(problem, &survivors, &space);
   for (const Survivor& survivor : survivors) {
     for (const int cap : split_caps(problem, survivor.config, device)) {

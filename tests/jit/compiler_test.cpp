@@ -140,7 +140,7 @@ TEST_P(CompilerArchTest, CompilesAttentionOfEveryHeadDim) {
   for (const char* text :
        {"splitkv/d64/contiguous/bf16/m16n16s2w2", "splitkv/d64/ring/bf16/softcap/m64n64s2w4",
         "splitkv/d128/ring/bf16/m16n32s2w4", "splitkv/d128/contiguous/bf16/softcap/m64n64s2w8",
-        "splitkv/d256/contiguous/bf16/m16n64s2w8", "splitkv/d256/ring/bf16/softcap/m32n32s1w4",
+        "splitkv/d256/contiguous/bf16/m16n64s2w8", "splitkv/d256/ring/bf16/softcap/m32n32s2w8",
         "splitkv/d512/ring/bf16/m16n64s1w8", "splitkv/d512/contiguous/bf16/softcap/m32n32s2w8"}) {
     SCOPED_TRACE(text);
     const Variant variant = Variant::parse(text);

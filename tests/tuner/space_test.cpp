@@ -154,6 +154,17 @@ TEST(Prune, RefusesTooManyThreadsAndOldDevices) {
   EXPECT_EQ(old->detail, "compute_capability=75 needed=80");
 }
 
+TEST(Space, DropsWhatTheRegisterFileCannotHold) {
+  constexpr int kRegistersPerSm = 65536;
+  EXPECT_TRUE(fits_register_file({64, 64, 1, 8}, 512, kRegistersPerSm));
+  // 128 accumulators and 128 registers a thread: compiled, it spills 1 KB and runs 10 times slower.
+  EXPECT_TRUE(within_register_rule({128, 32, 1, 16}, 512));
+  EXPECT_FALSE(fits_register_file({128, 32, 1, 16}, 512, kRegistersPerSm));
+  const Problem problem = Problem::parse("verify/b1/q16/kv1-8192/h32x4/d512/contiguous/bf16");
+  EXPECT_EQ(default_candidate(problem, architecture_limits("sm_90a")).config,
+            (KernelConfig{64, 64, 1, 8}));
+}
+
 TEST(RegisterRule, StopsAt128AccumulatorsAThread) {
   EXPECT_TRUE(within_register_rule({64, 64, 1, 8}, 512));
   EXPECT_FALSE(within_register_rule({64, 64, 1, 4}, 512));
