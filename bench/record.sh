@@ -35,8 +35,8 @@ for point in 1024:1-1024 8192:4096-8192 32768:16384-32768 131072:65536-131072; d
     "verify/b1/q4/kv$range/$global" "verify/b1/q8/kv$range/$global" "verify/b1/q16/kv$range/$global" \
     --kv "$kv" --csv "$out/global-$kv.csv"
 done
-run bench-sliding bench "decode/b1/q1/kv1-131072/$sliding" "verify/b1/q2/kv1-131072/$sliding" \
-  "verify/b1/q4/kv1-131072/$sliding" "verify/b1/q8/kv1-131072/$sliding" "verify/b1/q16/kv1-131072/$sliding" \
+run bench-sliding bench "decode/b1/q1/kv1024-131072/$sliding" "verify/b1/q2/kv1024-131072/$sliding" \
+  "verify/b1/q4/kv1024-131072/$sliding" "verify/b1/q8/kv1024-131072/$sliding" "verify/b1/q16/kv1024-131072/$sliding" \
   --kv 1024,131072 --csv "$out/sliding.csv"
 run register-rule bench "decode/b1/q1/kv65536-131072/$global" "verify/b1/q8/kv65536-131072/$global" \
   --kv 131072 --register-rule --csv "$out/register-rule.csv"
