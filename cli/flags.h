@@ -20,7 +20,7 @@ constexpr const char* kDefaultArch = "sm_90a";
 // Seconds of "90", "90s", "5m", "1h", "1.5h", "250ms". Throws InvalidArgument.
 double parse_duration(const std::string& text);
 
-// Numbers of "1024,8192,131072", each within 1 to 2^30. Throws InvalidArgument.
+// Numbers of "1024,8192,131072", each within 1 to kMaxKvLen. Throws InvalidArgument.
 std::vector<int> parse_kv_list(const std::string& text);
 
 // PROBLEM..., --problem, --preset and --tp.

@@ -92,8 +92,8 @@ class Reader {
     const auto ends = split(text, '-');
     const auto min = parse_int(ends.front());
     const auto max = parse_int(ends.back());
-    if (ends.size() > 2 || !min || !max || *min < 1 || *max < *min || *max > (1 << 30)) {
-      fail(node.Mark(), key, fmt::format("'{}' is not min-max with 1 <= min <= max <= 2^30", text));
+    if (ends.size() > 2 || !min || !max || *min < 1 || *max < *min || *max > kMaxKvLen) {
+      fail(node.Mark(), key, fmt::format("'{}' is not min-max with 1 <= min <= max <= 2^29", text));
     }
     return {static_cast<int>(*min), static_cast<int>(*max)};
   }
@@ -171,7 +171,7 @@ PresetLayer parse_layer(const Reader& reader, const YAML::Node& node, const std:
                                             layer.num_q_heads));
   }
   layer.head_dim = head_dim(fields);
-  if (fields.find("window") != nullptr) layer.window = fields.number("window", 1, 1 << 30);
+  if (fields.find("window") != nullptr) layer.window = fields.number("window", 1, kMaxWindow);
   layer.kv_layout = kv_layout(fields);
   if (layer.kv_layout == KvLayout::kRing && layer.window == 0) {
     fields.fail("kv_layout", "a ring holds the keys of a window only; add a window");

@@ -140,15 +140,15 @@ void Problem::validate() const {
   require(op != Op::kDecode || seqlen_q == 1, *this, "decode has q1; use verify for more");
   require(op != Op::kVerify || (seqlen_q >= 2 && seqlen_q <= kMaxSeqlenQ), *this,
           fmt::format("verify has q2 to q{}", kMaxSeqlenQ));
-  require(kv.min >= 1 && kv.max >= kv.min && kv.max <= (1 << 30), *this,
-          "kv is <min>[-<max>] with 1 <= min <= max <= 2^30");
+  require(kv.min >= 1 && kv.max >= kv.min && kv.max <= kMaxKvLen, *this,
+          "kv is <min>[-<max>] with 1 <= min <= max <= 2^29");
   require(num_kv_heads >= 1 && num_kv_heads <= 65535 && num_q_heads >= num_kv_heads &&
               num_q_heads <= (1 << 20) && num_q_heads % num_kv_heads == 0,
           *this, "the q heads are a multiple of the kv heads");
   bool known_head_dim = false;
   for (const int known : kHeadDims) known_head_dim |= head_dim == known;
   require(known_head_dim, *this, "head_dim is 64, 128, 256 or 512");
-  require(window >= 0 && window <= (1 << 20), *this, "the window is 0 (all) to 2^20 keys");
+  require(window >= 0 && window <= kMaxWindow, *this, "the window is 0 (all) to 2^20 keys");
   require(kv_layout != KvLayout::kRing || window > 0, *this,
           "a ring holds a window's keys only: add /w<window> or use contiguous");
 }

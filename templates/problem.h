@@ -12,6 +12,10 @@ namespace attune {
 enum class Op { kDecode, kVerify };
 enum class DataType { kBf16 };
 
+// Lengths whose sums with a split's or a tile's stay inside an int.
+constexpr int kMaxKvLen = 1 << 29;
+constexpr int kMaxWindow = 1 << 20;
+
 // kv_len values that one choice of kernel has to be good for. Correctness never depends on it.
 struct KvRange {
   int min = 1;
