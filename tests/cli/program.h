@@ -21,6 +21,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/temporary_folder.h"
+
 namespace attune {
 
 struct Finished {
@@ -48,12 +50,6 @@ inline std::filesystem::path attune_program() {
 // A temporary folder for one test.
 class ProgramTest : public ::testing::Test {
  protected:
-  ProgramTest() {
-    std::string name = std::filesystem::temp_directory_path() / "attune-cli-XXXXXX";
-    folder_ = mkdtemp(name.data());
-  }
-  ~ProgramTest() override { std::filesystem::remove_all(folder_); }
-
   std::filesystem::path cache() const { return folder_ / "cache" / "tune.db"; }
   std::string cache_flag() const { return "--cache=" + cache().string(); }
 
@@ -96,7 +92,7 @@ class ProgramTest : public ::testing::Test {
 
   Finished run(std::vector<std::string> arguments) { return start(std::move(arguments)).wait(); }
 
-  std::filesystem::path folder_;
+  TemporaryFolder folder_;
   std::vector<std::string> more_environment_;  // NAME=value
   bool hide_gpus_ = true;                      // results must not depend on the machine
 
