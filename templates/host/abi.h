@@ -11,6 +11,9 @@ namespace attune::host {
 constexpr int kAbiVersion = 1;
 
 constexpr int kMaxTensorRank = 5;
+// Dynamic shared memory of a CTA: what sm_90 gives with opt-in, aligned for every swizzle.
+constexpr int kMaxSmemBytes = 232448;
+constexpr int kSmemAlignment = 1024;
 // Offset in a cluster address of the CTA's rank plus one; below it is the offset in that CTA's shared window.
 constexpr int kClusterRankShift = 24;
 
