@@ -12,6 +12,7 @@
 
 #include "jit/binary.h"
 #include "jit/device_info.h"
+#include "jit/tensor_map.h"
 #include "templates/launch_plan.h"
 
 namespace attune {
@@ -91,6 +92,10 @@ class Device {
                             StreamHandle stream) = 0;  // waits
   virtual void fill_bytes(DevicePtr to, unsigned char value, std::size_t bytes,
                           StreamHandle stream) = 0;
+
+  // The map of a tensor in this device's memory, for kernels' parameters. Throws InvalidArgument
+  // where the spec breaks a limit, DeviceUnavailable where the driver has no tensor maps.
+  virtual TensorMap tensor_map(const TensorMapSpec& spec) = 0;
 
   virtual Stream create_stream() = 0;
   virtual void synchronize(StreamHandle stream) = 0;

@@ -84,6 +84,7 @@ void bind_work(Binder& bind, Driver* driver) {
   bind.optional("cuFuncLoad", &driver->func_load);
   bind("cuLaunchKernel", &driver->launch_kernel);
   bind.optional("cuLaunchKernelEx", &driver->launch_kernel_ex);
+  bind.optional("cuTensorMapEncodeTiled", &driver->tensor_map_encode_tiled);
   bind("cuOccupancyMaxActiveBlocksPerMultiprocessor", &driver->occupancy_max_active_blocks);
 }
 

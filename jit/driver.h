@@ -36,6 +36,7 @@ struct CuUuid {
   unsigned char bytes[16];
 };
 
+constexpr int kLaunchClusterDimension = 4;  // CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 constexpr int kLaunchProgrammaticSerialization =
     6;  // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 
@@ -43,6 +44,9 @@ struct CuLaunchAttribute {  // CUlaunchAttribute
   int id;
   alignas(8) union {
     int number;
+    struct {
+      unsigned x, y, z;
+    } cluster;
     char pad[64];
   } value;
 };
@@ -57,6 +61,16 @@ struct CuLaunchConfig {  // CUlaunchConfig
   unsigned num_attributes;
 };
 static_assert(sizeof(CuLaunchConfig) == 56);
+
+// Values of cuTensorMapEncodeTiled.
+constexpr int kTensorMapUint8 = 0;  // CU_TENSOR_MAP_DATA_TYPE_...
+constexpr int kTensorMapFloat32 = 7;
+constexpr int kTensorMapBfloat16 = 9;
+constexpr int kTensorMapInterleaveNone = 0;
+constexpr int kTensorMapSwizzleNone = 0;   // 1, 2 and 3 for 32, 64 and 128 bytes
+constexpr int kTensorMapPromotion128 = 2;  // CU_TENSOR_MAP_L2_PROMOTION_L2_128B
+constexpr int kTensorMapFillZero = 0;      // CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE
+constexpr int kTensorMapFillNan = 1;
 
 // The loaded driver. Immutable and shared by everything that needs it; never unloaded, because the
 // driver's own threads may still run.
@@ -113,6 +127,11 @@ struct Driver {
                             unsigned smem_bytes, CuHandle stream, void** params, void** extra);
   CuResult (*launch_kernel_ex)(const CuLaunchConfig* config, CuHandle function, void** params,
                                void** extra);  // since CUDA 11.8; may be null
+  CuResult (*tensor_map_encode_tiled)(void* map, int type, unsigned rank, void* address,
+                                      const std::uint64_t* size, const std::uint64_t* stride_bytes,
+                                      const std::uint32_t* box, const std::uint32_t* element_stride,
+                                      int interleave, int swizzle, int promotion,
+                                      int fill);  // since CUDA 12.0; may be null
   CuResult (*occupancy_max_active_blocks)(int* num_blocks, CuHandle function, int block_size,
                                           std::size_t smem_bytes);
 

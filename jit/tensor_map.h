@@ -23,6 +23,13 @@ struct TensorMapSpec {
   TensorMapFill fill = TensorMapFill::kZero;
 };
 
+// Throws InvalidArgument that names the field when a limit is broken. Every device calls it before
+// it encodes.
+void validate(const TensorMapSpec& spec);
+
+int element_bytes(TensorMapType type);
+int span_bytes(TensorMapSwizzle swizzle);  // within which 16-byte chunks are permuted; 0 for kNone
+
 // An encoded map: opaque, passed by value in a kernel's `const __grid_constant__` parameters.
 struct alignas(64) TensorMap {
   std::array<std::byte, 128> bytes{};

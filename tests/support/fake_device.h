@@ -2,6 +2,7 @@
 // call a function of the test, and time stands still unless the test moves it.
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -125,6 +126,15 @@ class FakeDevice : public Device {
                   StreamHandle stream) override {
     called("fill_bytes");
     enqueue(stream, [=] { std::memset(reinterpret_cast<void*>(to), value, bytes); });
+  }
+
+  // The spec itself, as far as it fits.
+  TensorMap tensor_map(const TensorMapSpec& spec) override {
+    called("tensor_map");
+    validate(spec);
+    TensorMap map;
+    std::memcpy(map.bytes.data(), &spec, std::min(sizeof(map), sizeof(spec)));
+    return map;
   }
 
   Stream create_stream() override {

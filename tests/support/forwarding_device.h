@@ -30,6 +30,9 @@ class ForwardingDevice : public Device {
                   StreamHandle stream) override {
     called("fill_bytes").fill_bytes(to, value, bytes, stream);
   }
+  TensorMap tensor_map(const TensorMapSpec& spec) override {
+    return called("tensor_map").tensor_map(spec);
+  }
   Stream create_stream() override { return called("create_stream").create_stream(); }
   void synchronize(StreamHandle stream) override { called("synchronize").synchronize(stream); }
   bool is_capturing(StreamHandle stream) const override {
