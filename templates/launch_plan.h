@@ -22,7 +22,7 @@ struct KernelLaunch {
   // The kernel waits for the one in front by itself (griddepcontrol.wait) and may start before its
   // end.
   bool programmatic = false;
-  Dim3 cluster;  // in CTAs; divides the grid
+  Dim3 cluster = {};  // in CTAs; divides the grid
 };
 
 struct LaunchPlan {
