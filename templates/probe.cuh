@@ -8,7 +8,7 @@
 #pragma once
 
 #include "templates/config.h"
-#include "templates/device/ptx.cuh"
+#include "templates/device/ptx_hopper.cuh"
 #include "templates/params.h"
 
 namespace attune {
@@ -103,7 +103,7 @@ __device__ __forceinline__ void probe_tensor(const ProbeParams& p) {
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kPanel / 16; ++k) {
-      wgmma_m64n256k16(d, a + (k * kStepBytes >> 4), b + (k * kStepBytes >> 4));
+      wgmma_mma_async(d, a + (k * kStepBytes >> 4), b + (k * kStepBytes >> 4));
     }
     wgmma_commit_group();
   }
