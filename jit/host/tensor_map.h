@@ -9,21 +9,19 @@
 
 namespace attune::host {
 
-// The map as the 128 bytes that a kernel takes. Throws InvalidArgument naming the limit of
-// cuTensorMapEncodeTiled that `spec` breaks.
+// The map as the 128 bytes that a kernel takes. Throws InvalidArgument when `spec` breaks a limit.
 TensorMap encode_tensor_map(const TensorMapSpec& spec);
 
 // The spec in the 128 bytes at `map`, which need no alignment. Throws InvalidArgument when they
 // were not written by encode_tensor_map of this version.
 TensorMapSpec decode_tensor_map(const void* map);
 
-int element_bytes(TensorMapType type);
-
 // Bytes that a copy of a box adds to complete_tx: the whole box, whatever is out of bounds.
 uint32 box_bytes(const TensorMapSpec& spec);
 
-// Bytes of shared memory from the start of a box to its end: more than box_bytes when rows are
-// shorter than the swizzle, which still takes a whole span for each.
+// Bytes of shared memory from the start of a box to its end: more than box_bytes when a row is
+// shorter than the span of the swizzle, because a row takes a whole span (CUDA programming guide,
+// "The Swizzle Modes").
 uint32 box_span_bytes(const TensorMapSpec& spec);
 
 // Where the byte of a box goes that would be at `address` without swizzle: 16-byte chunks change
