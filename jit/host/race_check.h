@@ -1,12 +1,13 @@
 // Finds accesses to shared memory that nothing orders: two of them, one location, one a write.
 //
-// Happens-before detection with vector clocks. An earlier access is ordered before a later one
-// when a chain of program order and of the events below leads from one to the other; threads of
-// one warp are as unordered as any others. Exact for the order of events that it is fed, byte by
-// byte: every pair that nothing orders is reported at its second access, and no other.
+// An earlier access is ordered before a later one when a chain of program order and of the events
+// below leads from one to the other; threads of a warp are as unordered as any others. The
+// checker is exact for the order in which it is fed, byte by byte: it reports an access when, and
+// only when, an earlier one conflicts with it and is not ordered before it.
 //
-// Source  FastTrack (Flanagan and Freund, 2009) for comparing against the latest accesses only;
-//         the asynchronous operations and the proxies follow PTX ISA 9.0.
+// Source  FastTrack (Flanagan and Freund, 2009), for keeping only the latest accesses: what is
+//         ordered before a stronger access to the same bytes needs no check of its own.
+//         Asynchronous operations and proxies follow PTX ISA 9.0.
 #pragma once
 
 #include <cstdint>
@@ -14,37 +15,40 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "jit/host/fault.h"
-#include "jit/host/happens_before.h"
 #include "jit/host/shared_shadow.h"
 
 namespace attune::host {
 
 struct RaceSide {
-  int thread = 0;  // that executed the instruction, also for what a copy engine does for it
+  int thread = 0;  // that executed the instruction, also of what a copy engine does for it
   Operation operation = Operation::kLoad;
   bool is_write = false;
-  bool is_in_flight = false;   // begun, and not waited for by anybody
+  bool is_async = false;
   const void* code = nullptr;  // return address in the kernel
-  std::uint32_t offset = 0;    // of an earlier access the part that nobody has overwritten since
+  std::uint32_t offset = 0;    // of an earlier one: of what is left of it in 16 bytes
   std::uint32_t bytes = 0;
 };
 
+enum class RaceKind {
+  kUnordered,
+  kInFlight,      // the earlier one is asynchronous, and nobody has waited for it
+  kMissingFence,  // ordered, but fence.proxy.async is not on the way from one to the other
+};
+
 struct Race {
-  bool is_missing_fence = false;  // ordered, but not by fence.proxy.async
+  RaceKind kind = RaceKind::kUnordered;
   RaceSide earlier;
   RaceSide later;
-  std::uint32_t offset = 0;  // of the first byte of both
 };
 
 struct Uninitialized {
   std::uint32_t offset = 0;  // of the first byte that nobody has written
 };
 
-// One CTA, or the CTAs of one cluster. A thread is its index, an offset that in the window; in a
-// cluster the caller numbers threads and windows through. Not thread-safe.
+// One CTA, or the CTAs of one cluster, which number their threads and windows through. Not
+// thread-safe. Offsets are inside the window; code addresses below 2^48.
 class RaceChecker {
  public:
   using AsyncId = std::uint32_t;
@@ -57,8 +61,7 @@ class RaceChecker {
   // Forgets everything but its memory, for the next CTA.
   void reset(int num_threads);
 
-  // Accesses of a thread, before they happen. A race does not stop the checker: the later access
-  // takes the place of the earlier.
+  // Accesses of a thread. A race does not stop the checker: the later access is recorded too.
   std::optional<Race> read(int thread, std::uint32_t offset, std::uint32_t bytes, const void* code,
                            Operation operation = Operation::kLoad);
   std::optional<Race> write(int thread, std::uint32_t offset, std::uint32_t bytes, const void* code,
@@ -67,18 +70,17 @@ class RaceChecker {
   std::optional<Race> atomic(int thread, std::uint32_t offset, std::uint32_t bytes,
                              const void* code);
 
-  // Everything that one of `threads` did is ordered before everything that one of them will do:
-  // bar.sync, __syncwarp, a cluster barrier.
+  // All that one of `threads` has done is ordered before all that one of them will do: bar.sync,
+  // __syncwarp, a cluster barrier.
   void barrier(std::span<const int> threads);
-  // What `thread` did until its release is ordered before what another does after its acquire of
-  // the same object, when the acquire is fed later. A barrier with phases (mbarrier, bar.arrive)
-  // takes an object per parity, else early arrivals of the next phase would count for this one.
+  // What a thread did until its release is ordered before what another does after its acquire of
+  // the same object, fed later. A barrier with phases (mbarrier, bar.arrive) takes an object per
+  // parity: else an early arrival for the next phase would hide a race of this one.
   void release(int thread, std::uint64_t sync_id);
   void acquire(int thread, std::uint64_t sync_id);
 
-  // What a copy engine or a tensor core does for `thread` from now on. Ordered after what the
-  // thread did until now; until its end it races with every conflicting access, those of
-  // `thread` too.
+  // What a copy engine or a tensor core does from now on for `thread`: after all that the thread
+  // did until now, and until its end a race with every conflicting access, also of `thread`.
   struct Async {
     std::uint32_t offset = 0;
     std::uint32_t bytes = 0;
@@ -91,29 +93,38 @@ class RaceChecker {
     std::optional<Race> race;
   };
   Begun async_begin(int thread, const Async& async);
-  // It is complete, and `thread` knows: wait_group.
+  // It is complete and `thread` knows: wait_group. The id may be given to a later operation.
   void async_end(AsyncId id, int thread);
-  // It is complete, and those know who acquire the object from now on: complete_tx,
-  // cp.async.mbarrier.arrive; a wait_group of a whole warp is this and an acquire by every lane.
+  // It is complete, and whoever acquires the object from now on knows: complete_tx,
+  // cp.async.mbarrier.arrive. A wait_group of a whole warp is one, and an acquire by every lane.
   void async_end_on(AsyncId id, std::uint64_t sync_id);
 
-  // fence.proxy.async: generic accesses ordered before it are ordered before async-proxy
-  // operations ordered after it. It may stand anywhere on the way from one to the other.
+  // fence.proxy.async: what is ordered before it is visible to async-proxy operations that are
+  // ordered after it. It may stand anywhere on the way between the two.
   void fence_proxy(int thread);
 
-  // The first byte of a read that no access has written since reset().
+  // The first byte of a read that nobody has written since reset().
   std::optional<Uninitialized> uninitialized(std::uint32_t offset, std::uint32_t bytes) const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  class Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
-// "write of 4 bytes at shared offset 288 (st) while ... : read of 16 bytes at 288 by thread 5
-// (ldmatrix) at file:line"
-std::string to_text(const Race& race);
+// How offsets and threads of a checker are called in text.
+struct RaceNames {
+  std::uint32_t dynamic_begin = 0;  // offset of dynamic shared memory in a window
+  // Of one CTA of a cluster; 0 when there is only one.
+  std::uint32_t window_bytes = 0;
+  int num_threads = 0;
+};
 
-// The fault of a race, without kernel, block and thread.
-Fault race_fault(const Race& race);
+// "write of 4 bytes at dynamic shared memory offset 288 by thread 37 (st) is not ordered after
+// the read of 16 bytes at offset 288 by thread 5 (ldmatrix at templates/splitkv.cuh:290
+// (add_scores))". Symbolizes the earlier side; the later one is left to the fault.
+std::string to_text(const Race& race, const RaceNames& names = {});
+
+// Without kernel, block and thread.
+Fault race_fault(const Race& race, const RaceNames& names = {});
 
 }  // namespace attune::host

@@ -1,7 +1,11 @@
-// What the race checker remembers of every byte of shared memory: its latest accesses.
+// What the race checker remembers of every byte of shared memory: the latest accesses to it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
 
 namespace attune::host {
 
@@ -13,11 +17,118 @@ enum class Operation : std::uint8_t {
   kLdmatrix,
   kStmatrix,
   kCpAsync,
-  kBulkLoad,   // cp.async.bulk into shared memory: async proxy
-  kBulkStore,  // cp.async.bulk out of shared memory: async proxy
-  kWgmma,      // async proxy
+  kBulkLoad,   // cp.async.bulk into shared memory
+  kBulkStore,  // cp.async.bulk out of shared memory
+  kWgmma,      // an operand
 };
 
+// The instruction's name in PTX.
 const char* to_text(Operation operation);
+
+// The other operations, cp.async among them, are of the generic proxy.
+constexpr bool is_async_proxy(Operation operation) {
+  return operation == Operation::kBulkLoad || operation == Operation::kBulkStore ||
+         operation == Operation::kWgmma;
+}
+
+// One access, or what later ones have left of it, to a granule.
+struct AccessRecord {
+  std::uint64_t code : 48;  // addresses of user space fit
+  std::uint64_t operation : 8;
+  std::uint64_t is_in_flight : 8;
+  std::uint32_t clock;   // of the thread; in flight: the number of the operation
+  std::uint16_t thread;  // or engine
+  std::uint16_t mask;    // bytes of the granule
+};
+static_assert(sizeof(AccessRecord) == 16, "granules are many");
+
+// A vector of records with the first few in place.
+class RecordList {
+ public:
+  AccessRecord* begin() { return more_ == nullptr ? few_ : more_.get(); }
+  AccessRecord* end() { return begin() + size_; }
+  AccessRecord& back() { return begin()[size_ - 1]; }
+  bool empty() const { return size_ == 0; }
+  bool is_full() const { return size_ == capacity_; }
+  bool is_half_full() const { return size_ * 2 > capacity_; }
+  void clear() { size_ = 0; }
+  void push_back(const AccessRecord& record) {
+    if (is_full()) grow();
+    begin()[size_++] = record;
+  }
+  void grow();
+
+  // Calls visit(record) for every record, in order, and drops those that it leaves without bytes.
+  template <typename Visit>
+  void filter(const Visit& visit) {
+    AccessRecord* const all = begin();
+    std::uint32_t kept = 0;
+    for (std::uint32_t i = 0; i < size_; ++i) {
+      visit(all[i]);
+      if (all[i].mask == 0) continue;
+      if (kept != i) all[kept] = all[i];
+      ++kept;
+    }
+    size_ = kept;
+  }
+
+ private:
+  static constexpr std::uint32_t kFew = 2;
+
+  std::uint32_t size_ = 0;
+  std::uint32_t capacity_ = kFew;
+  AccessRecord few_[kFew];
+  std::unique_ptr<AccessRecord[]> more_;  // instead of few_
+};
+
+constexpr std::uint32_t kGranuleBytes = 16;  // the widest access of a thread
+
+struct Granule {
+  std::uint32_t generation = 0;
+  std::uint16_t written = 0;  // bytes that have been written
+  bool has_atomics = false;   // among `shared`
+  RecordList writes;          // of disjoint bytes
+  RecordList shared;          // reads and atomics since those; of one thread the later ones last
+};
+
+// The granules of a window, made when they are first touched.
+class SharedShadow {
+ public:
+  explicit SharedShadow(std::uint32_t window_bytes);
+
+  // Forgets every access.
+  void reset() { ++generation_; }
+
+  Granule& at(std::uint32_t granule) {
+    const std::unique_ptr<Granule[]>& page = pages_[granule / kPageGranules];
+    if (page == nullptr) add_page(granule / kPageGranules);
+    Granule& found = page[granule % kPageGranules];
+    if (found.generation != generation_) renew(&found);
+    return found;
+  }
+  // Bytes of the granule that have been written.
+  std::uint32_t written(std::uint32_t granule) const;
+
+ private:
+  static constexpr std::uint32_t kPageGranules = 64;
+
+  void add_page(std::size_t page);
+  void renew(Granule* granule) const;
+
+  std::uint32_t generation_ = 1;
+  std::vector<std::unique_ptr<Granule[]>> pages_;
+};
+
+// Calls visit(granule, mask of its bytes) for every granule of [offset, offset + bytes).
+template <typename Visit>
+void for_each_granule(std::uint32_t offset, std::uint32_t bytes, const Visit& visit) {
+  for (const std::uint32_t end = offset + bytes; offset < end;) {
+    const std::uint32_t first = offset % kGranuleBytes;
+    const std::uint32_t left = end - offset;
+    const std::uint32_t count = left < kGranuleBytes - first ? left : kGranuleBytes - first;
+    visit(offset / kGranuleBytes, ((1u << count) - 1) << first);
+    offset += count;
+  }
+}
 
 }  // namespace attune::host
