@@ -122,16 +122,16 @@ BoxRows::BoxRows(const TensorMapSpec& spec, std::span<const int> coordinates)
 bool BoxRows::next(BoxRow& row) {
   if (row_ == num_rows_) return false;
   row = {spec_.address, inside_, skipped_, row_ * pitch_};
-  int64 offset = int64{coordinates_[0]} * element_bytes(spec_.type) + skipped_;
+  // Wraps for rows far outside, whose address is not used.
+  row.global += static_cast<uint64>(int64{coordinates_[0]} * element_bytes(spec_.type)) + skipped_;
   bool carry = true;  // moves index_ to the next row
   for (std::size_t i = 1; i < static_cast<std::size_t>(spec_.rank); ++i) {
     const int64 position = int64{coordinates_[i]} + index_[i];
     if (position < 0 || position >= static_cast<int64>(spec_.size[i])) row.global_bytes = 0;
-    offset += position * static_cast<int64>(spec_.stride_bytes[i - 1]);
+    row.global += static_cast<uint64>(position) * spec_.stride_bytes[i - 1];
     if (carry) carry = ++index_[i] == spec_.box[i];
     if (carry) index_[i] = 0;
   }
-  row.global += static_cast<uint64>(offset);
   ++row_;
   return true;
 }
