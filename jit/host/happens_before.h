@@ -57,7 +57,7 @@ struct ThreadClocks {
   std::uint32_t own = 0;
 
   bool covers(int self, int thread, std::uint32_t clock) const {
-    if (thread == self) return own >= clock;
+    if (thread == self && own >= clock) return true;
     return others && others->clocks[static_cast<std::size_t>(thread)] >= clock;
   }
 };

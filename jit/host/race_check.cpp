@@ -141,11 +141,13 @@ void RaceChecker::Impl::touch_shared(Granule* granule, std::uint32_t granule_idx
 void RaceChecker::Impl::touch_write(Granule* granule, std::uint32_t granule_idx,
                                     const AccessRecord& record, const Access& access,
                                     std::optional<Conflict>* conflict) {
-  // Nobody else can have touched the bytes since a write of this very stretch without a race.
+  // Nobody else can have touched the bytes since a write of this very stretch without a race. (A
+  // copy that ended in it is of another operation, and maybe of another proxy.)
   if (!record.is_in_flight) {
     for (const AccessRecord& earlier : granule->writes) {
       if (earlier.thread == record.thread && earlier.clock == record.clock &&
-          !earlier.is_in_flight && (earlier.mask & record.mask) == record.mask) {
+          earlier.operation == record.operation && !earlier.is_in_flight &&
+          (earlier.mask & record.mask) == record.mask) {
         return;
       }
     }

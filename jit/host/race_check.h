@@ -114,14 +114,13 @@ class RaceChecker {
 // How offsets and threads of a checker are called in text.
 struct RaceNames {
   std::uint32_t dynamic_begin = 0;  // offset of dynamic shared memory in a window
-  // Of one CTA of a cluster; 0 when there is only one.
-  std::uint32_t window_bytes = 0;
-  int num_threads = 0;
+  std::uint32_t window_bytes = 0;   // of one CTA of a cluster; 0: there is only one
+  int num_threads = 0;              // of one CTA of a cluster
 };
 
-// "write of 4 bytes at dynamic shared memory offset 288 by thread 37 (st) is not ordered after
-// the read of 16 bytes at offset 288 by thread 5 (ldmatrix at templates/splitkv.cuh:290
-// (add_scores))". Symbolizes the earlier side; the later one is left to the fault.
+// "no barrier is between the read of 16 bytes at shared memory offset 288 by thread 5 (ldmatrix at
+// templates/splitkv.cuh:290 (add_scores)) and the write of 4 bytes at shared memory offset 288 by
+// thread 37 (st)". Symbolizes the earlier side; the place of the later one is the fault's.
 std::string to_text(const Race& race, const RaceNames& names = {});
 
 // Without kernel, block and thread.

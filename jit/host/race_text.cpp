@@ -18,7 +18,7 @@ std::string place_text(std::uint32_t offset, const RaceNames& names) {
 }
 
 std::string thread_text(int thread, const RaceNames& names) {
-  if (names.num_threads == 0) return fmt::format("thread {}", thread);
+  if (names.window_bytes == 0) return fmt::format("thread {}", thread);
   return fmt::format("thread {} of CTA {}", thread % names.num_threads, thread / names.num_threads);
 }
 
@@ -27,29 +27,29 @@ std::string side_text(const RaceSide& side, const RaceNames& names) {
                      place_text(side.offset, names), thread_text(side.thread, names));
 }
 
-const char* relation_text(RaceKind kind) {
-  switch (kind) {
-    case RaceKind::kUnordered:
-      return "no barrier orders it after";
-    case RaceKind::kInFlight:
-      return "nobody has waited for the asynchronous";
-    case RaceKind::kMissingFence:
-      return "no fence.proxy.async makes visible to it";
-  }
-  return "?";
+std::string operation_text(const RaceSide& side) {
+  const std::string name = to_text(side.operation);
+  if (side.code == nullptr) return name;
+  const std::string location = to_text(symbolize(side.code));
+  return location.empty() ? name : fmt::format("{} at {}", name, location);
 }
 
 }  // namespace
 
 std::string to_text(const Race& race, const RaceNames& names) {
-  std::string earlier = to_text(race.earlier.operation);
-  if (race.earlier.code != nullptr) {
-    const std::string location = to_text(symbolize(race.earlier.code));
-    if (!location.empty()) earlier += fmt::format(" at {}", location);
+  const std::string earlier =
+      fmt::format("the {} ({})", side_text(race.earlier, names), operation_text(race.earlier));
+  const std::string later =
+      fmt::format("the {} ({})", side_text(race.later, names), to_text(race.later.operation));
+  switch (race.kind) {
+    case RaceKind::kUnordered:
+      return fmt::format("no barrier is between {} and {}", earlier, later);
+    case RaceKind::kInFlight:
+      return fmt::format("nobody has waited for {} before {}", earlier, later);
+    case RaceKind::kMissingFence:
+      return fmt::format("no fence.proxy.async is between {} and {}", earlier, later);
   }
-  return fmt::format("{} ({}): {} the {} ({}),", side_text(race.later, names),
-                     to_text(race.later.operation), relation_text(race.kind),
-                     side_text(race.earlier, names), earlier);
+  return earlier;
 }
 
 Fault race_fault(const Race& race, const RaceNames& names) {

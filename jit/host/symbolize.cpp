@@ -132,9 +132,8 @@ std::string short_name(std::string_view function) {
     if (depth == 0) name += c;
     if (c == '>' || c == ')' || c == '}') --depth;
   }
-  for (const std::string_view suffix : {" const", " [clone]"}) {
-    if (name.ends_with(suffix)) name.resize(name.size() - suffix.size());
-  }
+  constexpr std::string_view kConst = " const";
+  if (name.ends_with(kConst)) name.resize(name.size() - kConst.size());
   name.erase(0, name.find_last_of(" :") + 1);
   if (name.empty() || depth != 0) return std::string(function);
   return name == "operator" ? "a lambda" : name;
