@@ -69,8 +69,10 @@ class BareLaunch {
         plan_(plan_launch(problem_, candidate_)),
         params_(attention_params(problem_, plan_, args)) {
     const Variant variant = candidate_.variant(problem_);
-    const Compiler compiler({Options::from_environment().nvrtc_path, {}});
-    const Binary binary = compiler.compile(attention_source(variant), device.info().arch);
+    const std::string& arch = device.info().arch;
+    const auto compiler =
+        open_compiler({.nvrtc = {Options::from_environment().nvrtc_path, {}}}, arch);
+    const Binary binary = compiler->compile(attention_source(variant), arch);
     kernels_ = load_attention(device, binary, variant, plan_);
   }
 

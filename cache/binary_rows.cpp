@@ -93,7 +93,7 @@ std::int64_t put_binary_row(SQLite::Database& db, const Binary& binary, const st
           " failed = 0, created_at = excluded.created_at",
           binary.key, binary.content, BlobRef{stored},
           static_cast<std::int64_t>(binary.cubin.size()), variant, binary.arch,
-          binary.nvrtc_version, binary.options, join_lines(binary.notes), binary.log,
+          binary.compiler_version, binary.options, join_lines(binary.notes), binary.log,
           binary.compile_ms, created_at);
   const std::int64_t id = found ? *found : db.getLastInsertRowid();
   put_kernels(db, id, binary.kernels);
@@ -107,7 +107,7 @@ void put_failure_row(SQLite::Database& db, const BinaryRow& row, const std::stri
           " log, compile_ms, failed, created_at) VALUES (?, 0, ?, ?, ?, '', '', ?, 0, 1, ?)"
           " ON CONFLICT (key) DO UPDATE SET log = excluded.log, created_at = excluded.created_at"
           " WHERE failed = 1",
-          row.key, row.variant, row.arch, row.nvrtc_version, log, created_at);
+          row.key, row.variant, row.arch, row.compiler_version, log, created_at);
 }
 
 std::optional<StoredBinary> read_binary_row(SQLite::Database& db, std::int64_t id) {
@@ -121,7 +121,7 @@ std::optional<StoredBinary> read_binary_row(SQLite::Database& db, std::int64_t i
   stored.binary.content = query.digest();
   stored.variant = query.text();
   stored.binary.arch = query.text();
-  stored.binary.nvrtc_version = query.text();
+  stored.binary.compiler_version = query.text();
   stored.binary.options = query.text();
   stored.binary.notes = split_lines(query.text());
   stored.binary.log = query.text();
@@ -155,7 +155,7 @@ std::vector<BinaryRow> list_binaries(SQLite::Database& db) {
     row.content = query.digest();
     row.variant = query.text();
     row.arch = query.text();
-    row.nvrtc_version = query.text();
+    row.compiler_version = query.text();
     row.cubin_bytes = static_cast<std::size_t>(query.int64());
     row.stored_bytes = static_cast<std::size_t>(query.int64());
     row.failed = query.boolean();

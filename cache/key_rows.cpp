@@ -44,10 +44,10 @@ std::int64_t put_toolchain(SQLite::Database& db, const Toolchain& toolchain) {
   const auto found = query_int64(
       db,
       "SELECT id FROM toolchains WHERE template_digest = ? AND nvrtc_version = ? AND options = ?",
-      toolchain.template_digest, toolchain.nvrtc_version, toolchain.options);
+      toolchain.template_digest, toolchain.compiler_version, toolchain.options);
   if (found) return *found;
   execute(db, "INSERT INTO toolchains (template_digest, nvrtc_version, options) VALUES (?, ?, ?)",
-          toolchain.template_digest, toolchain.nvrtc_version, toolchain.options);
+          toolchain.template_digest, toolchain.compiler_version, toolchain.options);
   return db.getLastInsertRowid();
 }
 
@@ -56,7 +56,8 @@ std::optional<Scope> find_scope(SQLite::Database& db, const std::string& gpu_ide
   Query query(db,
               "SELECT gpus.id, toolchains.id FROM gpus, toolchains WHERE identity = ?"
               " AND template_digest = ? AND nvrtc_version = ? AND options = ?",
-              gpu_identity, toolchain.template_digest, toolchain.nvrtc_version, toolchain.options);
+              gpu_identity, toolchain.template_digest, toolchain.compiler_version,
+              toolchain.options);
   if (!query.next()) return std::nullopt;
   Scope scope{};
   scope.gpu_id = query.int64();

@@ -16,9 +16,9 @@ namespace attune {
 
 // What produced a binary, besides its source: a change of any field makes winners a miss.
 struct Toolchain {
-  Digest template_digest;     // of the family
-  std::string nvrtc_version;  // "13.0"
-  std::string options;        // compile options, joined by spaces
+  Digest template_digest;        // of the family
+  std::string compiler_version;  // "13.0" of NVRTC, "g++ 12.2.0" on the host
+  std::string options;           // compile options, joined by spaces
   friend bool operator==(const Toolchain&, const Toolchain&) = default;
 };
 

@@ -96,13 +96,13 @@ void TuneStore::put_binary(const Binary& binary, const std::string& variant) {
 }
 
 void TuneStore::put_compile_failure(const Digest& key, const std::string& variant,
-                                    const std::string& arch, const std::string& nvrtc_version,
+                                    const std::string& arch, const std::string& compiler_version,
                                     const std::string& log) {
   BinaryRow row;
   row.key = key;
   row.variant = variant;
   row.arch = arch;
-  row.nvrtc_version = nvrtc_version;
+  row.compiler_version = compiler_version;
   state_->write([&](SQLite::Database& db) { put_failure_row(db, row, log, utc_now()); });
 }
 

@@ -25,7 +25,7 @@ struct BinaryRow {
   Digest content;
   std::string variant;  // text form
   std::string arch;
-  std::string nvrtc_version;
+  std::string compiler_version;
   std::size_t cubin_bytes = 0;
   std::size_t stored_bytes = 0;  // zstd
   bool failed = false;           // a remembered compile failure
@@ -81,7 +81,7 @@ class TuneStore {
   void put_binary(const Binary& binary, const std::string& variant);
   // Does not replace a binary that compiled.
   void put_compile_failure(const Digest& key, const std::string& variant, const std::string& arch,
-                           const std::string& nvrtc_version, const std::string& log);
+                           const std::string& compiler_version, const std::string& log);
   std::optional<Binary> find_binary(const Digest& key) const;
   // The log of a remembered failure.
   std::optional<std::string> find_compile_failure(const Digest& key) const;

@@ -54,7 +54,7 @@ std::optional<StoredWinner> read_columns(Query& query, const Warn& warn) {
   winner.problem = *problem;
   winner.candidate = *candidate;
   winner.toolchain.template_digest = query.digest();
-  winner.toolchain.nvrtc_version = query.text();
+  winner.toolchain.compiler_version = query.text();
   winner.toolchain.options = query.text();
   winner.admission.reference = query.text();
   winner.admission.num_cases = query.integer();

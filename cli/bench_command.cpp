@@ -51,13 +51,13 @@ class Bench {
   Bench(const Workplace& workplace, const BenchFlags& flags)
       : flags_(flags),
         device_(open_cuda_device(flags.device)),
-        compiler_(workplace.nvrtc()),
+        compiler_(open_compiler(workplace.compilers(), device_->info().arch)),
         store_(workplace.open_cache_if_present()),
         options_(workplace.serving_options(flags.device)),
         dispatcher_(options_, *device_),
         pool_options_(workplace.pool_options(0)) {
     outcome_.gpu = device_->info();
-    outcome_.ceilings = measure_ceilings(*device_, compiler_);
+    outcome_.ceilings = measure_ceilings(*device_, *compiler_);
   }
 
   void add(const Problem& problem) {
@@ -72,7 +72,7 @@ class Bench {
     const std::vector<int> lengths = lengths_of(flags_, problem);
     const std::vector<VerifyCase> cases = verify_cases(problem, kVerifySeed);
     require_right(*dispatched.kernels, served, cases);
-    AttentionTimer timer(*device_, compiler_, problem);
+    AttentionTimer timer(*device_, *compiler_, problem);
     const bool is_default = served == fallback;
     const AttentionKernels kernels = is_default ? AttentionKernels{} : load(problem, fallback);
     if (!is_default) require_right(kernels, fallback, cases);
@@ -103,21 +103,21 @@ class Bench {
     const Variant variant = candidate.variant(problem);
     const Source source = attention_source(variant);
     const std::string& arch = device_->info().arch;
-    auto binary = store_->find_binary(compiler_.key(source, arch));
-    if (!binary) binary = compiler_.compile(source, arch);
+    auto binary = store_->find_binary(compiler_->key(source, arch));
+    if (!binary) binary = compiler_->compile(source, arch);
     return load_attention(*device_, *binary, variant, plan_launch(problem, candidate));
   }
 
   void audit(int kv_len, BenchRow* row) {
     CompilePool pool(pool_options_);
-    Tuner tuner(device_.get(), *store_, compiler_, pool);
+    Tuner tuner(device_.get(), *store_, *compiler_, pool);
     row->audit_kv_len = kv_len;
     row->audit = tuner.audit_register_rule(row->problem, kv_len);
   }
 
   const BenchFlags& flags_;
   std::unique_ptr<Device> device_;
-  const Compiler compiler_;
+  const std::unique_ptr<Compiler> compiler_;
   std::unique_ptr<TuneStore> store_;
   const Options options_;
   Dispatcher dispatcher_;

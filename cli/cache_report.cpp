@@ -7,6 +7,7 @@
 #include "cli/json_forms.h"
 #include "cli/tune_report.h"
 #include "common/text.h"
+#include "jit/compiler.h"
 #include "tuner/timer.h"
 
 namespace attune {
@@ -69,7 +70,8 @@ std::string one_text(const StoredProblem& stored, std::int64_t now) {
       admission.relative_l2, admission.worst_case_relative_l2, admission.max_abs_error,
       count_text(static_cast<std::size_t>(admission.num_cases), "case"), admission.reference);
   text += rejection_lines(stored);
-  text += fmt::format("toolchain  NVRTC {}, {}, template {}\n", winner.toolchain.nvrtc_version,
+  text += fmt::format("toolchain  {}, {}, template {}\n",
+                      compiler_name(winner.binary.arch, winner.toolchain.compiler_version),
                       winner.toolchain.options, winner.toolchain.template_digest.text());
   text += fmt::format("measured   driver {}, method {}\n", winner.driver_version, winner.method);
   for (const KernelResources& kernel : winner.binary.kernels) {
@@ -83,7 +85,8 @@ std::string one_text(const StoredProblem& stored, std::int64_t now) {
 
 std::string state_of(const Winner& winner) {
   const Family* family = find_family(winner.candidate.family);
-  if (family == nullptr || family->template_digest() != winner.toolchain.template_digest) {
+  if (family == nullptr ||
+      template_digest(*family, winner.binary.arch) != winner.toolchain.template_digest) {
     return "older template";
   }
   if (winner.method == kTimingMethod) return "current";

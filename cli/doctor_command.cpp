@@ -57,10 +57,10 @@ void try_compile(const CompilePoolOptions& options, Diagnosis* diagnosis) {
 }
 
 void check_compiler(const Workplace& workplace, Diagnosis* diagnosis) {
-  const CompilerOrReason found = find_compiler(workplace.nvrtc());
+  const CompilerOrReason found = find_compiler(workplace.compilers(), kDefaultArch);
   diagnosis->nvrtc_problem = found.reason;
   if (found.compiler) {
-    diagnosis->nvrtc_path = found.compiler->library_path();
+    diagnosis->nvrtc_path = found.compiler->path();
     diagnosis->nvrtc_version = found.compiler->version();
   }
   const MachineLimits limits = machine_limits();

@@ -58,10 +58,10 @@ int explain(const Workplace& workplace, const ExplainFlags& flags) {
   if (!flags.arch.empty()) architecture_limits(flags.arch);  // a wrong one opens nothing
   const auto store = workplace.open_cache_if_present();
   const DeviceInfo gpu = find_gpu(workplace, flags, *store);
-  const CompilerOrReason nvrtc = find_compiler(workplace.nvrtc());
-  // The results of another machine were made with the NVRTC of that machine.
-  const bool is_elsewhere = !flags.gpu.empty() || !nvrtc.compiler;
-  const std::string version = is_elsewhere ? "" : nvrtc.compiler->version();
+  const CompilerOrReason found = find_compiler(workplace.compilers(), gpu.arch);
+  // The results of another machine were made with the compiler of that machine.
+  const bool is_elsewhere = !flags.gpu.empty() || !found.compiler;
+  const std::string version = is_elsewhere ? "" : found.compiler->version();
   const Explanation explanation = explain(Scene::of(*store, gpu, problem, version));
   if (flags.json) {
     print_json(explain_json(explanation));

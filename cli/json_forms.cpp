@@ -35,7 +35,7 @@ Json to_json(const Winner& winner) {
             {"max_abs_error", winner.admission.max_abs_error}}},
           {"toolchain",
            {{"template_digest", winner.toolchain.template_digest.text()},
-            {"nvrtc", winner.toolchain.nvrtc_version},
+            {"nvrtc", winner.toolchain.compiler_version},
             {"options", winner.toolchain.options}}},
           {"method", winner.method},
           {"driver", winner.driver_version},

@@ -6,6 +6,7 @@
 
 #include "cli/stored_results.h"
 #include "jit/compiler.h"
+#include "jit/host/host_target.h"
 
 namespace attune {
 namespace {
@@ -28,14 +29,15 @@ std::vector<std::string> reasons_against(const Scene& scene, const std::string& 
   const Toolchain& toolchain = winner.toolchain;
   if (family == nullptr) {
     reasons.push_back(fmt::format("family {} is gone", winner.candidate.family));
-  } else if (family->template_digest() != toolchain.template_digest) {
+  } else if (template_digest(*family, scene.gpu.arch) != toolchain.template_digest) {
     reasons.push_back(fmt::format("the template of {} has changed", family->name));
   }
-  if (scene.nvrtc_versions.count(toolchain.nvrtc_version) == 0) {
-    reasons.push_back(fmt::format("nvrtc is {}, not {}", toolchain.nvrtc_version,
-                                  fmt::join(scene.nvrtc_versions, " or ")));
+  if (scene.compiler_versions.count(toolchain.compiler_version) == 0) {
+    reasons.push_back(
+        fmt::format("{} is {}, not {}", is_host_arch(scene.gpu.arch) ? "compiler" : "nvrtc",
+                    toolchain.compiler_version, fmt::join(scene.compiler_versions, " or ")));
   }
-  compare("compile options", Compiler::options(scene.gpu.arch), toolchain.options, &reasons);
+  compare("compile options", compile_options(scene.gpu.arch), toolchain.options, &reasons);
   return reasons;
 }
 

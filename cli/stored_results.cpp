@@ -18,9 +18,9 @@ namespace {
 int registers_of(const Scene& scene, const Candidate& candidate) {
   const Source source = attention_source(candidate.variant(scene.problem));
   const std::string& arch = scene.gpu.arch;
-  for (const std::string& version : scene.nvrtc_versions) {
+  for (const std::string& version : scene.compiler_versions) {
     const auto binary =
-        scene.store.find_binary(source_key(source, arch, Compiler::options(arch), version));
+        scene.store.find_binary(source_key(source, arch, compile_options(arch), version));
     if (!binary) continue;
     for (const KernelResources& kernel : binary->kernels) {
       if (kernel.symbol == source.split_symbol) return kernel.registers;
@@ -71,14 +71,14 @@ std::map<Candidate, RejectionRecord> rejections_after_pruning(const Scene& scene
 }  // namespace
 
 Scene Scene::of(const TuneStore& store, const DeviceInfo& gpu, const Problem& problem,
-                const std::string& nvrtc_version) {
+                const std::string& compiler_version) {
   Scene scene{store, gpu, problem, {}};
-  if (!nvrtc_version.empty()) {
-    scene.nvrtc_versions.insert(nvrtc_version);
+  if (!compiler_version.empty()) {
+    scene.compiler_versions.insert(compiler_version);
     return scene;
   }
   for (const auto& [identity, winner] : store.winners(gpu.identity())) {
-    scene.nvrtc_versions.insert(winner.toolchain.nvrtc_version);
+    scene.compiler_versions.insert(winner.toolchain.compiler_version);
   }
   return scene;
 }
@@ -86,7 +86,7 @@ Scene Scene::of(const TuneStore& store, const DeviceInfo& gpu, const Problem& pr
 std::vector<Toolchain> Scene::toolchains() const {
   std::vector<Toolchain> all;
   for (const Family& family : families()) {
-    for (const std::string& version : nvrtc_versions) {
+    for (const std::string& version : compiler_versions) {
       all.push_back(toolchain_of(family, gpu.arch, version));
     }
   }

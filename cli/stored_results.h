@@ -10,16 +10,17 @@
 
 namespace attune {
 
-// One problem on one GPU; results of these NVRTC versions count.
+// One problem on one GPU; results of these compiler versions count.
 struct Scene {
   const TuneStore& store;
   DeviceInfo gpu;
   Problem problem;
-  std::set<std::string> nvrtc_versions;
+  std::set<std::string> compiler_versions;
 
-  // `nvrtc_version`, or when it is empty (there is no NVRTC) all versions with winners of this GPU.
+  // `compiler_version`, or when it is empty (there is no compiler) all versions with winners of this
+  // GPU.
   static Scene of(const TuneStore& store, const DeviceInfo& gpu, const Problem& problem,
-                  const std::string& nvrtc_version);
+                  const std::string& compiler_version);
   std::vector<Toolchain> toolchains() const;
 };
 

@@ -76,10 +76,10 @@ std::string arch_without_gpu(const TuneFlags& flags, const Log& log) {
 
 // Work that could not be stored is refused before it is done.
 void require_writable(const TuneStore& store, const DeviceInfo& gpu,
-                      const std::vector<Problem>& problems, const std::string& nvrtc_version) {
+                      const std::vector<Problem>& problems, const std::string& compiler_version) {
   if (!store.is_read_only()) return;
   for (const Problem& problem : problems) {
-    const auto hit = find_served(Scene::of(store, gpu, problem, nvrtc_version));
+    const auto hit = find_served(Scene::of(store, gpu, problem, compiler_version));
     if (hit && hit->match == Match::kExact && hit->freshness == Freshness::kFresh) continue;
     throw CacheError("cannot store what would be tuned",
                      fmt::format("path={} is read-only problem={}", store.path(), problem.text()),
@@ -106,7 +106,7 @@ TuneOutcome tune_or_compile(const Workplace& workplace, const TuneFlags& flags,
     device = open_cuda_device(flags.device.value_or(0));
     outcome.device = device->info();
   }
-  const Compiler compiler(workplace.nvrtc());
+  const auto compiler = open_compiler(workplace.compilers(), outcome.device.arch);
   CompilePool pool(workplace.pool_options(flags.num_jobs));
   const auto store = workplace.open_cache();
   if (outcome.compiled_only && store->is_read_only()) {
@@ -114,9 +114,9 @@ TuneOutcome tune_or_compile(const Workplace& workplace, const TuneFlags& flags,
                      "name another file with --cache");
   }
   if (device != nullptr && !flags.refresh) {
-    require_writable(*store, outcome.device, problems, compiler.version());
+    require_writable(*store, outcome.device, problems, compiler->version());
   }
-  Tuner tuner(device.get(), *store, compiler, pool);
+  Tuner tuner(device.get(), *store, *compiler, pool);
   outcome.report = outcome.compiled_only ? tuner.compile_all(problems, arch, options)
                                          : tuner.tune(problems, options);
   outcome.cache_path = store->path();
@@ -124,7 +124,7 @@ TuneOutcome tune_or_compile(const Workplace& workplace, const TuneFlags& flags,
   if (problems.size() == 1 && !outcome.compiled_only) {
     outcome.problem = problems.front();
     outcome.candidates =
-        candidate_rows(Scene::of(*store, outcome.device, outcome.problem, compiler.version()));
+        candidate_rows(Scene::of(*store, outcome.device, outcome.problem, compiler->version()));
   }
   return outcome;
 }

@@ -39,11 +39,15 @@ std::unique_ptr<TuneStore> Workplace::open_cache_if_present() const {
   return TuneStore::open_in_memory(warn());
 }
 
+CompilerSearch Workplace::compilers() const {
+  return {.nvrtc = {options.nvrtc_path, {}}, .host = {.cxx = options.cxx_path}};
+}
+
 CompilePoolOptions Workplace::pool_options(int num_workers) const {
   CompilePoolOptions pool;
   pool.num_workers = num_workers;
   pool.worker_path = options.worker_path;
-  pool.nvrtc = nvrtc();
+  pool.compilers = compilers();
   return pool;
 }
 
@@ -55,11 +59,11 @@ Options Workplace::serving_options(int device_ordinal) const {
   return serving;
 }
 
-CompilerOrReason find_compiler(const NvrtcSearch& search) {
+CompilerOrReason find_compiler(const CompilerSearch& search, const std::string& arch) {
   try {
-    return {Compiler(search), {}};
+    return {open_compiler(search, arch), {}};
   } catch (const DeviceUnavailable& error) {
-    return {std::nullopt, error.what()};
+    return {nullptr, error.what()};
   }
 }
 

@@ -31,7 +31,7 @@ struct Workplace {
   // For reading: a missing file is not created but reads as an empty cache, with a remark.
   std::unique_ptr<TuneStore> open_cache_if_present() const;
 
-  NvrtcSearch nvrtc() const { return {options.nvrtc_path, {}}; }
+  CompilerSearch compilers() const;
   CompilePoolOptions pool_options(int num_workers) const;
   // Options of the library for serving from `cache_file()`.
   Options serving_options(int device_ordinal) const;
@@ -40,12 +40,12 @@ struct Workplace {
   Warn warn() const;
 };
 
-// The compiler, or why there is none.
+// The compiler for an architecture, or why there is none.
 struct CompilerOrReason {
-  std::optional<Compiler> compiler;
+  std::unique_ptr<Compiler> compiler;
   std::string reason;
 };
-CompilerOrReason find_compiler(const NvrtcSearch& search);
+CompilerOrReason find_compiler(const CompilerSearch& search, const std::string& arch);
 
 // The stored form of a GPU as a device: the limits of its architecture under its identity. Empty
 // for a text that is none, or of an architecture that attune does not know.

@@ -9,7 +9,7 @@
 
 namespace attune {
 
-// Resources of one kernel, as ptxas reported them.
+// Resources of one kernel, as ptxas reported them; zeros on the host.
 struct KernelResources {
   std::string symbol;
   int registers = 0;
@@ -21,12 +21,12 @@ struct KernelResources {
 };
 
 struct Binary {
-  Digest key;      // of all inputs: source, options, arch, NVRTC version
+  Digest key;      // of all inputs: source, options, arch, compiler version
   Digest content;  // of `cubin`
   std::string arch;
-  std::string nvrtc_version;  // "13.0"
-  std::string options;        // joined by spaces
-  std::vector<std::byte> cubin;
+  std::string compiler_version;  // "13.0" of NVRTC, "g++ 12.2.0" on the host
+  std::string options;           // joined by spaces
+  std::vector<std::byte> cubin;  // the shared object, on the host
   std::vector<KernelResources> kernels;
   std::vector<std::string> notes;  // ptxas notes such as "C7510: ..."
   std::string log;

@@ -11,6 +11,8 @@
 #include <fmt/format.h>
 
 #include "common/error.h"
+#include "jit/host/host_target.h"
+#include "jit/host/private_folder.h"
 #include "jit/machine_limits.h"
 #include "jit/worker_process.h"
 #include "jit/worker_protocol.h"
@@ -43,7 +45,15 @@ class Run {
       : options_(options),
         jobs_(std::move(jobs)),
         done_(done),
-        slots_(std::min(jobs_.size(), static_cast<std::size_t>(num_workers))) {}
+        compilers_(options.compilers),
+        slots_(std::min(jobs_.size(), static_cast<std::size_t>(num_workers))) {
+    const auto is_for_host = [](const CompileJob& job) { return is_host_arch(job.arch); };
+    if (compilers_.host.scratch_folder.empty() &&
+        std::any_of(jobs_.begin(), jobs_.end(), is_for_host)) {
+      scratch_.emplace();
+      compilers_.host.scratch_folder = scratch_->path().string();
+    }
+  }
 
   std::size_t loop(const std::function<bool()>& stop) {
     while (num_done_ < jobs_.size()) {
@@ -71,7 +81,7 @@ class Run {
     slot->job = &job;
     slot->deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                         std::chrono::duration<double>(options_.timeout_s));
-    slot->process->send(encode_job(job, options_.nvrtc));
+    slot->process->send(encode_job(job, compilers_));
   }
 
   // Sleeps until a worker has something to say, a deadline or the poll interval.
@@ -142,6 +152,9 @@ class Run {
   const CompilePoolOptions& options_;
   const std::vector<CompileJob> jobs_;
   const std::function<void(CompileOutcome)>& done_;
+  // A worker that is killed leaves files; they go when the workers have ended, so it stands first.
+  std::optional<PrivateFolder> scratch_;
+  CompilerSearch compilers_;
   std::vector<Slot> slots_;
   std::size_t next_job_ = 0;
   std::size_t num_done_ = 0;

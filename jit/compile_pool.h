@@ -21,8 +21,8 @@ struct CompileOutcome {
   std::optional<Binary> binary;  // empty on failure
   std::string error;  // first line says what failed; a crash or time-out is named as such
   std::string log;
-  // The failure is this machine's (no process, no memory, no NVRTC), not the source's: another try
-  // may do.
+  // The failure is this machine's (no process, no memory, no compiler), not the source's: another
+  // try may do.
   bool is_of_machine = false;
 };
 
@@ -31,7 +31,7 @@ struct CompilePoolOptions {
   double timeout_s = 120;  // of one compile, then the worker is killed and the job fails
   std::string
       worker_path;  // the attune-compile-worker program; empty: beside this library or program
-  NvrtcSearch nvrtc;
+  CompilerSearch compilers;
 };
 
 // Workers for `cores` and `free_bytes`: at least 1, about 400 MB each.

@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "common/error.h"
 #include "jit/compiler.h"
+#include "jit/host/host_target.h"
 #include "jit/worker_protocol.h"
 
 namespace {
@@ -33,14 +35,19 @@ bool write_all(int fd, const std::string& bytes) {
   return true;
 }
 
-// NVRTC is opened by the first job, which says where it is.
-attune::CompileOutcome compile(const attune::ReceivedJob& received,
-                               std::optional<attune::Compiler>* compiler) {
+// A compiler of each kind, opened by the first job for it, which says where it is.
+struct Compilers {
+  std::unique_ptr<attune::Compiler> gpu, host;
+};
+
+attune::CompileOutcome compile(const attune::ReceivedJob& received, Compilers* compilers) {
   attune::CompileOutcome outcome;
   outcome.id = received.job.id;
   try {
-    if (!*compiler) compiler->emplace(received.nvrtc);
-    outcome.binary = (*compiler)->compile(received.job.source, received.job.arch);
+    const std::string& arch = received.job.arch;
+    auto& compiler = attune::is_host_arch(arch) ? compilers->host : compilers->gpu;
+    if (!compiler) compiler = attune::open_compiler(received.compilers, arch);
+    outcome.binary = compiler->compile(received.job.source, arch);
     outcome.log = outcome.binary->log;
   } catch (const attune::CompileError& error) {
     outcome.error = error.what();
@@ -60,12 +67,12 @@ int main() {
   // Whatever a library prints must not get between the messages.
   const int answers = dup(STDOUT_FILENO);
   if (answers < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) return 1;
-  std::optional<attune::Compiler> compiler;
+  Compilers compilers;
   std::string received;
   try {
     while (auto message = read_message(&received)) {
       const attune::ReceivedJob job = attune::decode_job(*message);
-      if (!write_all(answers, attune::frame(attune::encode_outcome(compile(job, &compiler))))) {
+      if (!write_all(answers, attune::frame(attune::encode_outcome(compile(job, &compilers))))) {
         return 0;
       }
     }

@@ -1,81 +1,16 @@
 #include "jit/compiler.h"
 
-#include <chrono>
 #include <string_view>
-#include <utility>
 
 #include <fmt/format.h>
 
-#include "common/error.h"
-#include "jit/nvrtc_library.h"
+#include "jit/host/host_compiler.h"
+#include "jit/host/host_source.h"
+#include "jit/host/host_target.h"
+#include "jit/nvrtc_compiler.h"
 
 namespace attune {
 namespace {
-
-std::vector<std::string> option_list(const std::string& arch) {
-  return {
-      fmt::format("--gpu-architecture={}", arch),
-      "-std=c++20",          // structural template arguments
-      "-default-device",     // headers shared with the host have no __device__
-      "-lineinfo",           // profiles show source lines; the code is the same
-      "--ptxas-options=-v",  // resources in the log
-  };
-}
-
-// Owns an nvrtcProgram.
-class Program {
- public:
-  Program(const NvrtcLibrary& nvrtc, const Source& source, const std::string& name)
-      : nvrtc_(nvrtc) {
-    std::vector<std::string> copies;  // NVRTC wants terminated strings
-    copies.reserve(2 * source.headers.size());
-    std::vector<const char*> texts;
-    std::vector<const char*> names;
-    for (const EmbeddedFile& header : source.headers) {
-      texts.push_back(copies.emplace_back(header.text).c_str());
-      names.push_back(copies.emplace_back(header.name).c_str());
-    }
-    const NvrtcResult result =
-        nvrtc_.create_program(&program_, source.text.c_str(), name.c_str(),
-                              static_cast<int>(texts.size()), texts.data(), names.data());
-    if (result != 0) {
-      throw CompileError("NVRTC cannot take the source",
-                         fmt::format("status={}", nvrtc_.get_error_string(result)), {},
-                         source.text);
-    }
-  }
-  Program(const Program&) = delete;
-  Program& operator=(const Program&) = delete;
-  ~Program() { nvrtc_.destroy_program(&program_); }
-
-  NvrtcResult compile(const std::vector<std::string>& options) {
-    std::vector<const char*> pointers;
-    for (const std::string& option : options) pointers.push_back(option.c_str());
-    return nvrtc_.compile_program(program_, static_cast<int>(pointers.size()), pointers.data());
-  }
-
-  std::string log() const {
-    std::size_t bytes = 0;
-    if (nvrtc_.get_log_size(program_, &bytes) != 0 || bytes <= 1) return {};
-    std::string log(bytes, '\0');
-    if (nvrtc_.get_log(program_, log.data()) != 0) return {};
-    log.resize(bytes - 1);  // without the terminator
-    return log;
-  }
-
-  // Empty when NVRTC has none.
-  std::vector<std::byte> cubin() const {
-    std::size_t bytes = 0;
-    if (nvrtc_.get_cubin_size(program_, &bytes) != 0) return {};
-    std::vector<std::byte> cubin(bytes);
-    if (nvrtc_.get_cubin(program_, reinterpret_cast<char*>(cubin.data())) != 0) return {};
-    return cubin;
-  }
-
- private:
-  const NvrtcLibrary& nvrtc_;
-  NvrtcProgram program_ = nullptr;
-};
 
 // Length first, so that no two lists of parts give the same bytes.
 void append_part(std::string_view part, std::string* all) {
@@ -85,79 +20,38 @@ void append_part(std::string_view part, std::string* all) {
 
 }  // namespace
 
+std::unique_ptr<Compiler> open_compiler(const CompilerSearch& search, const std::string& arch) {
+  if (is_host_arch(arch)) return open_host_compiler(search.host);
+  return open_nvrtc_compiler(search.nvrtc);
+}
+
+std::string compile_options(const std::string& arch) {
+  const std::vector<std::string> options =
+      is_host_arch(arch) ? host_options(HostTarget::parse(arch)) : nvrtc_options(arch);
+  return fmt::format("{}", fmt::join(options, " "));
+}
+
+std::string compiler_name(const std::string& arch, const std::string& version) {
+  return is_host_arch(arch) ? version : fmt::format("NVRTC {}", version);
+}
+
 Digest source_key(const Source& source, const std::string& arch, const std::string& options,
-                  const std::string& nvrtc_version) {
+                  const std::string& compiler_version) {
+  const Source compiled = is_host_arch(arch) ? for_host(source) : source;
   std::string inputs;
-  append_part(source.text, &inputs);
-  for (const EmbeddedFile& header : source.headers) {
+  append_part(compiled.text, &inputs);
+  for (const EmbeddedFile& header : compiled.headers) {
     append_part(header.name, &inputs);
     append_part(header.text, &inputs);
   }
   append_part(options, &inputs);
   append_part(arch, &inputs);
-  append_part(nvrtc_version, &inputs);
+  append_part(compiler_version, &inputs);
   return digest_of(inputs);
 }
 
-struct Compiler::State {
-  NvrtcLibrary nvrtc;
-};
-
-Compiler::Compiler(const NvrtcSearch& search)
-    : state_(std::make_unique<State>(State{open_nvrtc(search)})) {}
-Compiler::~Compiler() = default;
-Compiler::Compiler(Compiler&&) noexcept = default;
-Compiler& Compiler::operator=(Compiler&&) noexcept = default;
-
-const std::string& Compiler::version() const { return state_->nvrtc.version; }
-const std::string& Compiler::library_path() const { return state_->nvrtc.path; }
-
-std::string Compiler::options(const std::string& arch) {
-  return fmt::format("{}", fmt::join(option_list(arch), " "));
-}
-
 Digest Compiler::key(const Source& source, const std::string& arch) const {
-  return source_key(source, arch, options(arch), version());
-}
-
-Binary Compiler::compile(const Source& source, const std::string& arch) const {
-  const auto begin = std::chrono::steady_clock::now();
-  const std::string name = source.split_symbol.empty() ? "probe" : source.split_symbol;
-  Program program(state_->nvrtc, source, fmt::format("{}.cu", name));
-  std::vector<std::string> all_options = option_list(arch);
-  // A hit in NVRTC's own cache, which works where a driver is, comes without the log of ptxas: spills would go unseen.
-  // Not part of the key, since the output does not depend on it; older versions have neither cache nor option.
-  if (state_->nvrtc.has_cache) all_options.emplace_back("--no-cache");
-  const NvrtcResult result = program.compile(all_options);
-  std::string log = program.log();
-  std::vector<std::byte> cubin;
-  if (result == 0) cubin = program.cubin();
-  if (cubin.empty()) {
-    throw CompileError("cannot compile the kernel",
-                       fmt::format("source={} arch={} nvrtc={} status={}", name, arch, version(),
-                                   state_->nvrtc.get_error_string(result)),
-                       std::move(log), source.text);
-  }
-  PtxasReport report = parse_ptxas_log(log);
-  // Spills and stack frames would go unseen.
-  if (report.kernels.empty()) {
-    throw CompileError("the compiler reported no resources", fmt::format("arch={}", arch),
-                       std::move(log), source.text);
-  }
-  Binary binary;
-  binary.key = key(source, arch);
-  binary.content = digest_of(cubin);
-  binary.arch = arch;
-  binary.nvrtc_version = version();
-  binary.options = options(arch);
-  binary.cubin = std::move(cubin);
-  binary.kernels = std::move(report.kernels);
-  binary.notes = std::move(report.notes);
-  binary.log = std::move(log);
-  const std::chrono::duration<double, std::milli> elapsed =
-      std::chrono::steady_clock::now() - begin;
-  binary.compile_ms = elapsed.count();
-  return binary;
+  return source_key(source, arch, compile_options(arch), version());
 }
 
 }  // namespace attune

@@ -1,4 +1,4 @@
-// NVRTC: source to Binary. libnvrtc is opened on first use and never linked.
+// Source to Binary: by NVRTC for a GPU, by the system's C++ compiler for the host device.
 #pragma once
 
 #include <memory>
@@ -19,35 +19,48 @@ struct NvrtcSearch {
   std::vector<std::string> extra_folders;
 };
 
+// The system's C++ compiler: `cxx` alone when it is given (a program, by its path or found on PATH;
+// the caller passes ATTUNE_CXX through it), else c++, g++ or clang++ on PATH.
+struct HostCompilerSearch {
+  std::string cxx = {};
+  std::string keep_folder = {};     // sources are also written here and stay, for a debugger
+  std::string scratch_folder = {};  // holds the folders of running compiles; empty: the system's
+};
+
+struct CompilerSearch {
+  NvrtcSearch nvrtc = {};
+  HostCompilerSearch host = {};
+};
+
 class Compiler {
  public:
-  // Throws DeviceUnavailable that lists every place looked at and what to install.
-  explicit Compiler(const NvrtcSearch& search = {});
-  ~Compiler();
-  Compiler(Compiler&&) noexcept;
-  Compiler& operator=(Compiler&&) noexcept;
+  virtual ~Compiler() = default;
 
-  const std::string& version() const;       // "13.0"
-  const std::string& library_path() const;  // of the opened library
+  virtual const std::string& version() const = 0;  // "13.0" of NVRTC, "g++ 12.2.0" on the host
+  virtual const std::string& path() const = 0;     // of the opened library; the program's name
 
-  // The options of every compile for `arch`, joined by spaces; needs no NVRTC.
-  static std::string options(const std::string& arch);
+  // Compiles to a cubin or a shared object. Throws CompileError with the log when the compiler
+  // refuses the source.
+  virtual Binary compile(const Source& source, const std::string& arch) const = 0;
 
-  // The key of a source: digest of text, headers it includes, options, arch and NVRTC version; no
-  // path and no time.
+  // The key of a source: digest of text, headers it includes, options, arch and compiler version;
+  // no path and no time.
   Digest key(const Source& source, const std::string& arch) const;
-
-  // Compiles to a cubin. Throws CompileError with the log when NVRTC refuses the source.
-  Binary compile(const Source& source, const std::string& arch) const;
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
 };
+
+// The compiler of an architecture: "host" and its variants (jit/host/host_target.h) or what NVRTC
+// knows. Throws DeviceUnavailable that lists every place looked at and what to install.
+std::unique_ptr<Compiler> open_compiler(const CompilerSearch& search, const std::string& arch);
+
+// The options of every compile for `arch`, joined by spaces; needs no compiler.
+std::string compile_options(const std::string& arch);
+
+// A compiler as reports name it: "NVRTC 13.0", "g++ 12.2.0".
+std::string compiler_name(const std::string& arch, const std::string& version);
 
 // What Compiler::key is made of.
 Digest source_key(const Source& source, const std::string& arch, const std::string& options,
-                  const std::string& nvrtc_version);
+                  const std::string& compiler_version);
 
 // Registers, spills, stack, shared memory and notes from what `--ptxas-options=-v` prints.
 struct PtxasReport {

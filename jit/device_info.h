@@ -37,7 +37,8 @@ struct DeviceInfo {
 };
 
 // The published limits of an architecture, for compiling and pruning without a device ("sm_80",
-// "sm_89", "sm_90a", "sm_100a", "sm_120"). Throws InvalidArgument that lists the known ones.
+// "sm_89", "sm_90a", "sm_100a", "sm_120"), or those of the host device ("host", "host+checks").
+// Throws InvalidArgument that lists the known ones.
 DeviceInfo architecture_limits(const std::string& arch);
 
 }  // namespace attune

@@ -6,15 +6,17 @@
 #include <fmt/format.h>
 
 #include "common/error.h"
+#include "jit/host/host_target.h"
 #include "templates/config.h"
 #include "templates/params.h"
 
 namespace attune {
 namespace {
 
-// Appends to `headers` every embedded file that `text` includes and that is not there yet, then
-// what those include. A name that is not embedded stays out: NVRTC reports it with its line.
-void collect_headers(std::string_view text, std::vector<EmbeddedFile>* headers) {
+// Appends to `headers` every file that `text` includes and that is not there yet, then what those
+// include.
+void collect_headers(std::string_view text, const FindFile& find,
+                     std::vector<EmbeddedFile>* headers) {
   constexpr std::string_view kInclude = "#include \"";
   for (std::size_t at = text.find(kInclude); at != std::string_view::npos;
        at = text.find(kInclude, at + 1)) {
@@ -22,12 +24,18 @@ void collect_headers(std::string_view text, std::vector<EmbeddedFile>* headers) 
     const std::string_view name = text.substr(begin, text.find('"', begin) - begin);
     const auto same_name = [&](const EmbeddedFile& file) { return file.name == name; };
     if (std::any_of(headers->begin(), headers->end(), same_name)) continue;
-    const auto files = embedded_files();
-    const auto file = std::find_if(files.begin(), files.end(), same_name);
-    if (file == files.end()) continue;
+    const EmbeddedFile* file = find(name);
+    if (file == nullptr) continue;
     headers->push_back(*file);
-    collect_headers(file->text, headers);
+    collect_headers(file->text, find, headers);
   }
+}
+
+const EmbeddedFile* find_embedded(std::string_view name) {
+  for (const EmbeddedFile& file : embedded_files()) {
+    if (file.name == name) return &file;
+  }
+  return nullptr;
 }
 
 std::string_view enumerator_of(KvLayout layout) {
@@ -102,6 +110,7 @@ Source attention_source(const Variant& variant) {
   Source source;
   source.split_symbol = symbols.split;
   source.combine_symbol = symbols.combine;
+  source.symbols = {symbols.split, symbols.combine};
   source.text = fmt::format(
       kAttentionText, fmt::arg("entry", family->entry_file), fmt::arg("block_m", config.block_m),
       fmt::arg("block_n", config.block_n), fmt::arg("num_stages", config.num_stages),
@@ -111,18 +120,35 @@ Source attention_source(const Variant& variant) {
       fmt::arg("num_threads", config.num_warps * kWarpSize), fmt::arg("split", symbols.split),
       fmt::arg("combine", symbols.combine), fmt::arg("layout", enumerator_of(variant.kv_layout)),
       fmt::arg("softcap", variant.softcap));
-  collect_headers(source.text, &source.headers);
+  source.headers = included_files(source.text, find_embedded);
   return source;
 }
 
 Source probe_source(const std::string& arch) {
   Source source;
+  source.symbols = {"fill_noise", "probe_read", "probe_tensor"};
   source.text = fmt::format(kProbeText, fmt::arg("fill_bytes", sizeof(FillParams)),
                             fmt::arg("probe_bytes", sizeof(ProbeParams)));
   // Only sm_90a has wgmma.
   if (arch == "sm_90a") source.text.insert(0, "#define ATTUNE_ARCH_SM90A 1\n");
-  collect_headers(source.text, &source.headers);
+  source.headers = included_files(source.text, find_embedded);
   return source;
+}
+
+std::vector<EmbeddedFile> included_files(std::string_view text, const FindFile& find) {
+  std::vector<EmbeddedFile> files;
+  collect_headers(text, find, &files);
+  return files;
+}
+
+Digest template_digest(const Family& family, const std::string& arch) {
+  if (!is_host_arch(arch)) return family.template_digest();
+  std::string all = family.template_digest().text();
+  for (const EmbeddedFile& file : embedded_files()) {
+    if (!file.name.starts_with("templates/host/")) continue;
+    all += fmt::format("{}:{}\n", file.name, digest_of(file.text).text());
+  }
+  return digest_of(all);
 }
 
 }  // namespace attune

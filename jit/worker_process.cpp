@@ -56,12 +56,6 @@ int spawn(const std::string& program, int socket, pid_t* pid) {
   return error;
 }
 
-ProcessEnd describe_end(int status) {
-  if (!WIFSIGNALED(status)) return {fmt::format("exit status {}", WEXITSTATUS(status)), false};
-  const int number = WTERMSIG(status);
-  return {fmt::format("signal {} ({})", number, strsignal(number)), number != SIGKILL};
-}
-
 // The folder of a file with all links resolved; empty when there is none.
 fs::path folder_of(const fs::path& file) {
   std::error_code error;
@@ -70,6 +64,15 @@ fs::path folder_of(const fs::path& file) {
 }
 
 }  // namespace
+
+ProcessEnd describe_end(int status) {
+  if (!WIFSIGNALED(status)) {
+    const int code = WEXITSTATUS(status);
+    return {fmt::format("exit status {}", code), false, code == 0};
+  }
+  const int number = WTERMSIG(status);
+  return {fmt::format("signal {} ({})", number, strsignal(number)), number != SIGKILL, false};
+}
 
 WorkerProcess::WorkerProcess(const std::string& program) {
   int ends[2];

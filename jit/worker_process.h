@@ -11,9 +11,12 @@ namespace attune {
 
 // How a process ended.
 struct ProcessEnd {
-  std::string text;       // "exit status 3", "signal 9 (Killed)"
-  bool is_crash = false;  // a signal that it raised itself; SIGKILL comes from outside
+  std::string text;         // "exit status 3", "signal 9 (Killed)"
+  bool is_crash = false;    // a signal that it raised itself; SIGKILL comes from outside
+  bool is_success = false;  // exit status 0
 };
+// `status` is what waitpid gave.
+ProcessEnd describe_end(int status);
 
 // Starts the program in its own process group, so that Ctrl-C reaches only us; ends it, and
 // whatever it started, in the destructor. Nothing here blocks but the destructor's wait for a

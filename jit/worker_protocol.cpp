@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
+#include "jit/host/host_source.h"
+#include "jit/host/host_target.h"
 
 namespace attune {
 namespace {
@@ -49,7 +51,7 @@ json binary_to_json(const Binary& binary) {
   return {{"key", binary.key.text()},
           {"content", binary.content.text()},
           {"arch", binary.arch},
-          {"nvrtc_version", binary.nvrtc_version},
+          {"compiler_version", binary.compiler_version},
           {"options", binary.options},
           {"cubin", json::binary(std::vector<std::uint8_t>(bytes, bytes + binary.cubin.size()))},
           {"kernels", std::move(kernels)},
@@ -69,7 +71,7 @@ Binary binary_from_json(const json& message) {
   binary.key = digest_from(message.at("key"));
   binary.content = digest_from(message.at("content"));
   message.at("arch").get_to(binary.arch);
-  message.at("nvrtc_version").get_to(binary.nvrtc_version);
+  message.at("compiler_version").get_to(binary.compiler_version);
   message.at("options").get_to(binary.options);
   const auto& cubin = message.at("cubin").get_binary();
   binary.cubin.resize(cubin.size());
@@ -98,19 +100,25 @@ auto decoding(const std::string& body, const Decode& decode) {
 
 }  // namespace
 
-std::string encode_job(const CompileJob& job, const NvrtcSearch& nvrtc) {
+// A source of the host goes with all that it is made of, so that a worker has no say in it.
+std::string encode_job(const CompileJob& job, const CompilerSearch& compilers) {
+  const Source source = is_host_arch(job.arch) ? for_host(job.source) : job.source;
   json headers = json::array();
-  for (const EmbeddedFile& header : job.source.headers) {
+  for (const EmbeddedFile& header : source.headers) {
     headers.push_back({std::string(header.name), std::string(header.text)});
   }
   return to_body({{"id", job.id},
                   {"arch", job.arch},
-                  {"text", job.source.text},
-                  {"split_symbol", job.source.split_symbol},
-                  {"combine_symbol", job.source.combine_symbol},
+                  {"text", source.text},
+                  {"split_symbol", source.split_symbol},
+                  {"combine_symbol", source.combine_symbol},
+                  {"symbols", source.symbols},
                   {"headers", std::move(headers)},
-                  {"nvrtc_path", nvrtc.nvrtc_path},
-                  {"nvrtc_folders", nvrtc.extra_folders}});
+                  {"nvrtc_path", compilers.nvrtc.nvrtc_path},
+                  {"nvrtc_folders", compilers.nvrtc.extra_folders},
+                  {"cxx", compilers.host.cxx},
+                  {"keep_folder", compilers.host.keep_folder},
+                  {"scratch_folder", compilers.host.scratch_folder}});
 }
 
 ReceivedJob decode_job(const std::string& body) {
@@ -121,8 +129,12 @@ ReceivedJob decode_job(const std::string& body) {
     message.at("text").get_to(received.job.source.text);
     message.at("split_symbol").get_to(received.job.source.split_symbol);
     message.at("combine_symbol").get_to(received.job.source.combine_symbol);
-    message.at("nvrtc_path").get_to(received.nvrtc.nvrtc_path);
-    message.at("nvrtc_folders").get_to(received.nvrtc.extra_folders);
+    message.at("symbols").get_to(received.job.source.symbols);
+    message.at("nvrtc_path").get_to(received.compilers.nvrtc.nvrtc_path);
+    message.at("nvrtc_folders").get_to(received.compilers.nvrtc.extra_folders);
+    message.at("cxx").get_to(received.compilers.host.cxx);
+    message.at("keep_folder").get_to(received.compilers.host.keep_folder);
+    message.at("scratch_folder").get_to(received.compilers.host.scratch_folder);
     const json& headers = message.at("headers");
     received.header_storage.reserve(2 * headers.size());  // views point into it
     for (const json& header : headers) {

@@ -13,11 +13,11 @@ namespace attune {
 // A job as a worker holds it: it owns the header texts that `job.source.headers` points into.
 struct ReceivedJob {
   CompileJob job;
-  NvrtcSearch nvrtc;
+  CompilerSearch compilers;
   std::vector<std::string> header_storage;
 };
 
-std::string encode_job(const CompileJob& job, const NvrtcSearch& nvrtc);
+std::string encode_job(const CompileJob& job, const CompilerSearch& compilers);
 std::string encode_outcome(const CompileOutcome& outcome);
 // Throw Error for anything that the encoders do not write.
 ReceivedJob decode_job(const std::string& body);

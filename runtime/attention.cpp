@@ -53,9 +53,9 @@ std::string freshness_line(const Choice& choice, const std::string& driver_versi
 }
 
 std::string winner_lines(const Winner& winner) {
-  std::string lines =
-      fmt::format("tuned      {} for {} (NVRTC {}, driver {})\n", winner.created_at,
-                  winner.problem.text(), winner.toolchain.nvrtc_version, winner.driver_version);
+  std::string lines = fmt::format(
+      "tuned      {} for {} ({}, driver {})\n", winner.created_at, winner.problem.text(),
+      compiler_name(winner.binary.arch, winner.toolchain.compiler_version), winner.driver_version);
   for (const Measurement& point : winner.measurements) {
     lines += fmt::format("measured   kv_len={} {:.2f} us, spread {:.2f} us, {} samples\n",
                          point.kv_len, point.median_us, point.spread_us, point.num_samples);

@@ -39,14 +39,15 @@ struct Options {
   int device_ordinal = 0;
   std::string cache_path;   // the SQLite file; empty: memory alone, nothing outlives the process
   std::string nvrtc_path;   // library or folder; ATTUNE_NVRTC
+  std::string cxx_path;     // C++ compiler of the host device; ATTUNE_CXX
   std::string worker_path;  // attune-compile-worker; empty: beside the library
   OnMiss on_miss = OnMiss::kDefault;
   double tune_budget_s = 60;  // of one prepare with OnMiss::kTune
   bool strict = false;        // after seal(), prepare() throws instead of doing late work
   std::function<void(const std::string&)> log;  // warnings; none when empty. Never called by launch
 
-  // Reads ATTUNE_CACHE, ATTUNE_CACHE_DIR, XDG_CACHE_HOME, HOME, ATTUNE_NVRTC, ATTUNE_WORKER. The
-  // only place of the library that reads the environment.
+  // Reads ATTUNE_CACHE, ATTUNE_CACHE_DIR, XDG_CACHE_HOME, HOME, ATTUNE_NVRTC, ATTUNE_CXX,
+  // ATTUNE_WORKER. The only place of the library that reads the environment.
   static Options from_environment();
 };
 

@@ -4,6 +4,7 @@
 
 #include "jit/compile_pool.h"
 #include "jit/source.h"
+#include "tuner/compile_stage.h"
 #include "tuner/space.h"
 #include "tuner/timer.h"
 #include "tuner/tuner.h"
@@ -55,14 +56,18 @@ void Dispatcher::warn(const std::string& message) const {
 }
 
 const Compiler* Dispatcher::compiler() {
-  if (!compiler_ && nvrtc_problem_.empty()) {
+  if (!compiler_ && compiler_problem_.empty()) {
     try {
-      compiler_.emplace(nvrtc_search());
+      compiler_ = open_compiler(compilers(), device_.info().arch);
     } catch (const DeviceUnavailable& error) {
-      nvrtc_problem_ = error.what();
+      compiler_problem_ = error.what();
     }
   }
-  return compiler_ ? &*compiler_ : nullptr;
+  return compiler_.get();
+}
+
+CompilerSearch Dispatcher::compilers() const {
+  return {.nvrtc = {options_.nvrtc_path, {}}, .host = {.cxx = options_.cxx_path}};
 }
 
 Dispatched Dispatcher::dispatch(const Problem& problem, TuneStore& store) {
@@ -92,11 +97,9 @@ std::optional<WinnerHit> Dispatcher::find_winner(const Problem& problem, TuneSto
   std::optional<WinnerHit> best;
   try {
     for (const Family& family : families()) {
-      Toolchain toolchain{.template_digest = family.template_digest(),
-                          .nvrtc_version = {},
-                          .options = Compiler::options(device_.info().arch)};
-      for (const std::string& version : nvrtc_versions(toolchain, store)) {
-        toolchain.nvrtc_version = version;
+      Toolchain toolchain = toolchain_of(family, device_.info().arch, {});
+      for (const std::string& version : compiler_versions(toolchain, store)) {
+        toolchain.compiler_version = version;
         auto hit = store.find_winner(device_.info(), problem, toolchain, kTimingMethod);
         if (hit && (!best || is_better(*hit, *best))) best = std::move(hit);
       }
@@ -107,15 +110,15 @@ std::optional<WinnerHit> Dispatcher::find_winner(const Problem& problem, TuneSto
   return best;
 }
 
-// The version in use; without NVRTC nothing can be compiled anew, and a stored winner of any
+// The version in use; without a compiler nothing can be compiled anew, and a stored winner of any
 // version of the same template is as right as it ever was.
-std::set<std::string> Dispatcher::nvrtc_versions(const Toolchain& toolchain, TuneStore& store) {
-  if (const Compiler* nvrtc = compiler()) return {nvrtc->version()};
+std::set<std::string> Dispatcher::compiler_versions(const Toolchain& toolchain, TuneStore& store) {
+  if (const Compiler* found = compiler()) return {found->version()};
   std::set<std::string> versions;
   for (const auto& [gpu, winner] : store.winners(device_.info().identity())) {
     if (winner.toolchain.template_digest == toolchain.template_digest &&
         winner.toolchain.options == toolchain.options) {
-      versions.insert(winner.toolchain.nvrtc_version);
+      versions.insert(winner.toolchain.compiler_version);
     }
   }
   return versions;
@@ -166,10 +169,10 @@ std::variant<Dispatched, Miss> Dispatcher::load_winner(const Problem& problem, W
 // `refresh`: there is a winner that cannot be loaded, which the tuner would keep.
 void Dispatcher::tune(const Problem& problem, TuneStore& store, bool refresh) {
   try {
-    const Compiler* nvrtc = compiler();
-    if (nvrtc == nullptr) throw DeviceUnavailable(nvrtc_problem_);
-    CompilePool pool({.worker_path = options_.worker_path, .nvrtc = nvrtc_search()});
-    Tuner tuner(&device_, store, *nvrtc, pool);
+    const Compiler* found = compiler();
+    if (found == nullptr) throw DeviceUnavailable(compiler_problem_);
+    CompilePool pool({.worker_path = options_.worker_path, .compilers = compilers()});
+    Tuner tuner(&device_, store, *found, pool);
     TuneOptions tune_options;
     tune_options.budget_s = options_.tune_budget_s;
     tune_options.refresh = refresh;
@@ -197,15 +200,15 @@ Dispatched Dispatcher::from_default(const Problem& problem, const Miss& miss, Tu
 std::shared_ptr<const AttentionKernels> Dispatcher::load_default(const Choice& choice,
                                                                  const Miss& miss,
                                                                  TuneStore& store) {
-  const Compiler* nvrtc = compiler();
-  if (nvrtc == nullptr) {
+  const Compiler* found = compiler();
+  if (found == nullptr) {
     throw DeviceUnavailable(miss.what_failed + ", and its default cannot be compiled",
-                            fmt::format("{}; {}", miss.values, nvrtc_problem_),
+                            fmt::format("{}; {}", miss.values, compiler_problem_),
                             "or tune it elsewhere with " + miss.command);
   }
   const Variant variant = choice.candidate.variant(choice.problem);
   const Source source = attention_source(variant);
-  if (const auto stored = find_binary(nvrtc->key(source, device_.info().arch), store)) {
+  if (const auto stored = find_binary(found->key(source, device_.info().arch), store)) {
     try {
       return load(*stored, variant, choice.plan);
     } catch (const Error& error) {

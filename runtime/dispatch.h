@@ -45,7 +45,7 @@ class Dispatcher {
 
   // Finds, loads or compiles what serves `problem`, by Options::on_miss. Damage in the cache is a
   // miss with one warning. Throws NotPrepared, CompileError, CudaError, and DeviceUnavailable when
-  // something has to be compiled without NVRTC.
+  // something has to be compiled without a compiler.
   Dispatched dispatch(const Problem& problem, TuneStore& store);
 
   // Compiles done so far, those of tuning included. Callable from any thread.
@@ -56,7 +56,7 @@ class Dispatcher {
  private:
   std::variant<Dispatched, Miss> from_winner(const Problem& problem, TuneStore& store);
   std::optional<WinnerHit> find_winner(const Problem& problem, TuneStore& store);
-  std::set<std::string> nvrtc_versions(const Toolchain& toolchain, TuneStore& store);
+  std::set<std::string> compiler_versions(const Toolchain& toolchain, TuneStore& store);
   std::variant<Dispatched, Miss> load_winner(const Problem& problem, WinnerHit hit);
   void tune(const Problem& problem, TuneStore& store, bool refresh);
   Dispatched from_default(const Problem& problem, const Miss& miss, TuneStore& store);
@@ -66,15 +66,15 @@ class Dispatcher {
   Binary compile(const Source& source, const Variant& variant, TuneStore& store);
   std::shared_ptr<const AttentionKernels> load(const Binary& binary, const Variant& variant,
                                                const LaunchPlan& plan);
-  // nullptr when there is no NVRTC; then nvrtc_problem_ says why.
+  // nullptr when there is none for the device; then compiler_problem_ says why.
   const Compiler* compiler();
-  NvrtcSearch nvrtc_search() const { return {options_.nvrtc_path, {}}; }
+  CompilerSearch compilers() const;
   void warn(const std::string& message) const;
 
   const Options& options_;
   Device& device_;
-  std::optional<Compiler> compiler_;
-  std::string nvrtc_problem_;
+  std::unique_ptr<Compiler> compiler_;
+  std::string compiler_problem_;
   // Problems with equal variants share a module.
   std::map<std::pair<Digest, std::string>, std::shared_ptr<const AttentionKernels>> loaded_;
   std::atomic<std::uint64_t> num_compiles_ = 0;

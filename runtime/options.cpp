@@ -19,6 +19,7 @@ Options Options::from_environment() {
                                             variable("XDG_CACHE_HOME"), variable("HOME"))
                            .string();
   options.nvrtc_path = variable("ATTUNE_NVRTC");
+  options.cxx_path = variable("ATTUNE_CXX");
   options.worker_path = variable("ATTUNE_WORKER");
   return options;
 }

@@ -10,7 +10,7 @@ constexpr const char* kProbes = "probes";
 class PoolService : public CompileService {
  public:
   PoolService(const Compiler& compiler, CompilePool& pool) : compiler_(compiler), pool_(pool) {}
-  std::string nvrtc_version() const override { return compiler_.version(); }
+  std::string compiler_version() const override { return compiler_.version(); }
   Digest key(const Source& source, const std::string& arch) const override {
     return compiler_.key(source, arch);
   }
@@ -31,8 +31,8 @@ std::unique_ptr<CompileService> compile_service(const Compiler& compiler, Compil
 }
 
 Toolchain toolchain_of(const Family& family, const std::string& arch,
-                       const std::string& nvrtc_version) {
-  return {family.template_digest(), nvrtc_version, Compiler::options(arch)};
+                       const std::string& compiler_version) {
+  return {template_digest(family, arch), compiler_version, compile_options(arch)};
 }
 
 CompileStage::CompileStage(TuneStore& store, CompileService& compiles, std::string arch)
@@ -75,7 +75,7 @@ void CompileStage::finish(const Wanted& wanted, CompileOutcome outcome) {
   std::string log = outcome.error;
   if (!outcome.log.empty()) log += "\n" + outcome.log;
   if (!outcome.is_of_machine) {
-    store_.put_compile_failure(wanted.key, wanted.name, arch_, compiles_.nvrtc_version(), log);
+    store_.put_compile_failure(wanted.key, wanted.name, arch_, compiles_.compiler_version(), log);
   }
   failures_[wanted.key] = std::move(log);
 }

@@ -19,7 +19,7 @@ namespace attune {
 class CompileService {
  public:
   virtual ~CompileService() = default;
-  virtual std::string nvrtc_version() const = 0;
+  virtual std::string compiler_version() const = 0;
   virtual Digest key(const Source& source, const std::string& arch) const = 0;
   // As CompilePool::run.
   virtual std::size_t run(std::vector<CompileJob> jobs,
@@ -32,7 +32,7 @@ std::unique_ptr<CompileService> compile_service(const Compiler& compiler, Compil
 
 // What winners of a family on an architecture depend on.
 Toolchain toolchain_of(const Family& family, const std::string& arch,
-                       const std::string& nvrtc_version);
+                       const std::string& compiler_version);
 
 // The binaries of one run.
 class CompileStage {

@@ -14,9 +14,9 @@ namespace {
 
 // The winner that is stored for the problem, else the default.
 Candidate candidate_to_beat(const TuneStore& store, const DeviceInfo& gpu, const Problem& problem,
-                            const std::string& nvrtc_version) {
+                            const std::string& compiler_version) {
   for (const Family& family : families()) {
-    const Toolchain toolchain = toolchain_of(family, gpu.arch, nvrtc_version);
+    const Toolchain toolchain = toolchain_of(family, gpu.arch, compiler_version);
     const auto hit = store.find_winner(gpu, problem, toolchain);
     if (hit && hit->match == Match::kExact) return hit->winner.candidate;
   }
@@ -117,7 +117,7 @@ std::vector<RuleAudit> Tuner::audit_register_rule(const Problem& problem, int kv
                           fmt::format("kv_len={} problem={}", kv_len, problem.text()));
   }
   const DeviceInfo& gpu = device_->info();
-  const Candidate to_beat = candidate_to_beat(store_, gpu, problem, compiles_.nvrtc_version());
+  const Candidate to_beat = candidate_to_beat(store_, gpu, problem, compiles_.compiler_version());
   std::vector<RuleAudit> audits = audited_candidates(problem, gpu, to_beat);
   std::set<Variant> variants;
   for (const RuleAudit& audit : audits) variants.insert(audit.candidate.variant(problem));

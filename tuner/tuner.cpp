@@ -139,7 +139,7 @@ class Run {
     UnitContext context{device,
                         store_,
                         stage_,
-                        compiles_.nvrtc_version(),
+                        compiles_.compiler_version(),
                         options_,
                         [this] { return should_stop(); },
                         [this] { return interrupted(); },
@@ -165,7 +165,7 @@ class Run {
   bool find_cached(const Problem& problem) {
     if (options_.refresh) return false;
     for (const Family& family : families()) {
-      const Toolchain toolchain = toolchain_of(family, device_.arch, compiles_.nvrtc_version());
+      const Toolchain toolchain = toolchain_of(family, device_.arch, compiles_.compiler_version());
       auto hit = store_.find_winner(device_, problem, toolchain, kTimingMethod);
       if (!hit || hit->match != Match::kExact || hit->freshness != Freshness::kFresh) continue;
       hit->winner.binary.cubin.clear();

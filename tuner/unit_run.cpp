@@ -113,7 +113,7 @@ Problem UnitRun::problem_of(const KvRange& range) const {
 }
 
 Toolchain UnitRun::toolchain_of_family(const std::string& family) const {
-  return toolchain_of(*find_family(family), context_.device.info().arch, context_.nvrtc_version);
+  return toolchain_of(*find_family(family), context_.device.info().arch, context_.compiler_version);
 }
 
 // A launch that failed once may leave the device unusable, so it is not tried again.

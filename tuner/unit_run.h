@@ -28,7 +28,7 @@ struct UnitContext {
   Device& device;
   TuneStore& store;
   const CompileStage& compiles;
-  std::string nvrtc_version;
+  std::string compiler_version;
   const TuneOptions& options;
   std::function<bool()> stop;         // budget or Ctrl-C
   std::function<bool()> interrupted;  // Ctrl-C only

@@ -37,7 +37,7 @@ const Mutations<Problem> kProblemMutations = {
 
 const Mutations<Toolchain> kToolchainMutations = {
     {"template_digest", [](Toolchain& t) { t.template_digest = digest_of("edited template"); }},
-    {"nvrtc_version", [](Toolchain& t) { t.nvrtc_version = "13.1"; }},
+    {"compiler_version", [](Toolchain& t) { t.compiler_version = "13.1"; }},
     {"options", [](Toolchain& t) { t.options += " -lineinfo"; }},
 };
 
@@ -160,13 +160,13 @@ TEST(CacheKeyCoverage, NoFieldIsForgotten) {
   // A new field breaks these bindings: add it to the mutations above.
   const auto& [op, batch, seqlen_q, kv, num_q_heads, num_kv_heads, head_dim, window, causal,
                softcap, kv_layout, dtype] = sample_problem();
-  const auto& [template_digest, nvrtc_version, options] = sample_toolchain();
+  const auto& [template_digest, compiler_version, options] = sample_toolchain();
   const auto& [family, config, split_cap] = testing::sample_candidate();
   const auto& [block_m, block_n, num_stages, num_warps] = config;
   EXPECT_EQ(dtype, DataType::kBf16);  // the only one there is, so it cannot be changed
   (void)op, (void)batch, (void)seqlen_q, (void)kv, (void)num_q_heads, (void)num_kv_heads;
   (void)head_dim, (void)window, (void)causal, (void)softcap, (void)kv_layout;
-  (void)template_digest, (void)nvrtc_version, (void)options, (void)family, (void)split_cap;
+  (void)template_digest, (void)compiler_version, (void)options, (void)family, (void)split_cap;
   (void)block_m, (void)block_n, (void)num_stages, (void)num_warps;
 }
 

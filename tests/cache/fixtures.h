@@ -72,7 +72,7 @@ inline Binary sample_binary(const std::string& name = "one") {
   }
   binary.content = digest_of(binary.cubin);
   binary.arch = "sm_90a";
-  binary.nvrtc_version = "13.0";
+  binary.compiler_version = "13.0";
   binary.options = "--std=c++20";
   binary.kernels = {{"splitkv_" + name, 128, 0, 0, 0, 1024}, {"combine_" + name, 40, 16, 8, 4, 0}};
   binary.notes = {"C7510: first", "C7511: second"};

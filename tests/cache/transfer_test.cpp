@@ -124,7 +124,7 @@ TEST_F(Transfer, ImportsIntoDifferentIds) {
   DeviceInfo gpu = sample_gpu();
   gpu.name = "Another GPU";
   Winner mine = sample_winner(Problem::parse("decode/b4/q1/kv7/h8x1/d64/contiguous/bf16"));
-  mine.toolchain.nvrtc_version = "12.9";
+  mine.toolchain.compiler_version = "12.9";
   store->put_winner(gpu, mine);
   expect_counts(store->import_from(file), 1, 0, 0, 1);
   const auto hit = store->find_winner(sample_gpu(), sample_problem(), sample_toolchain());

@@ -29,7 +29,7 @@ void expect_equal(const Binary& a, const Binary& b) {
   EXPECT_EQ(a.key, b.key);
   EXPECT_EQ(a.content, b.content);
   EXPECT_EQ(a.arch, b.arch);
-  EXPECT_EQ(a.nvrtc_version, b.nvrtc_version);
+  EXPECT_EQ(a.compiler_version, b.compiler_version);
   EXPECT_EQ(a.options, b.options);
   EXPECT_EQ(a.cubin, b.cubin);
   EXPECT_EQ(a.kernels, b.kernels);
@@ -119,7 +119,7 @@ TEST(TuneStore, ListsBinariesWithTheirSizes) {
   EXPECT_EQ(row.content, sample_binary().content);
   EXPECT_EQ(row.variant, kVariant);
   EXPECT_EQ(row.arch, "sm_90a");
-  EXPECT_EQ(row.nvrtc_version, "13.0");
+  EXPECT_EQ(row.compiler_version, "13.0");
   EXPECT_EQ(row.cubin_bytes, sample_binary().cubin.size());
   EXPECT_GT(row.stored_bytes, 0u);
   EXPECT_LT(row.stored_bytes, row.cubin_bytes);
@@ -342,7 +342,7 @@ TEST(TuneStore, ReplacesRejectionsOfTheSameProblemAndToolchain) {
   const std::vector<RejectionRecord> second = {
       {other, Stage::kVerify, {RejectReason::kWrongResult, "relative_l2=0.5"}}};
   Toolchain newer = sample_toolchain();
-  newer.nvrtc_version = "13.1";
+  newer.compiler_version = "13.1";
   store->put_rejections(sample_gpu(), sample_problem(), sample_toolchain(), first);
   store->put_rejections(sample_gpu(), sample_problem(), newer, first);
   store->put_rejections(sample_gpu(), sample_problem(), sample_toolchain(), second);

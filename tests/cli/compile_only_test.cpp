@@ -11,7 +11,7 @@ class CompileOnly : public ProgramTest {
  protected:
   void SetUp() override {
     try {
-      const Compiler compiler(test_nvrtc_search());
+      open_compiler({.nvrtc = test_nvrtc_search()}, "sm_90a");
     } catch (const DeviceUnavailable& error) {
       if (is_required("ATTUNE_REQUIRE_NVRTC")) FAIL() << error.what();
       GTEST_SKIP() << error.what();

@@ -60,7 +60,7 @@ inline Winner store_made_up_winner(TuneStore& store, const std::string& text = k
   winner.binary.key = digest_of(text);
   winner.binary.content = digest_of(winner.binary.cubin);
   winner.binary.arch = gpu.arch;
-  winner.binary.nvrtc_version = kNvrtc;
+  winner.binary.compiler_version = kNvrtc;
   winner.binary.options = winner.toolchain.options;
   winner.admission = {.reference = "cpu-double-1",
                       .num_cases = 12,

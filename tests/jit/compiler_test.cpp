@@ -26,8 +26,8 @@ TEST_F(CompilerTest, CompilesATrivialKernel) {
   EXPECT_EQ(binary.content, digest_of(binary.cubin));
   EXPECT_EQ(binary.key, compiler().key(source_of(kTrivialKernel), "sm_80"));
   EXPECT_EQ(binary.arch, "sm_80");
-  EXPECT_EQ(binary.nvrtc_version, compiler().version());
-  EXPECT_EQ(binary.options, Compiler::options("sm_80"));
+  EXPECT_EQ(binary.compiler_version, compiler().version());
+  EXPECT_EQ(binary.options, compile_options("sm_80"));
   EXPECT_GT(binary.compile_ms, 0);
   ASSERT_EQ(binary.kernels.size(), 1u);
   EXPECT_EQ(binary.kernels[0].symbol, "trivial");
@@ -102,12 +102,11 @@ TEST_F(CompilerTest, ReportsSharedMemoryAndNotesOfARealCompile) {
 }
 
 TEST_F(CompilerTest, OpensTheLibraryByItsPathAndByItsFolder) {
-  const std::filesystem::path library = compiler().library_path();
-  NvrtcSearch search;
-  search.nvrtc_path = library;
-  EXPECT_EQ(Compiler(search).version(), compiler().version());
-  search.nvrtc_path = library.parent_path();
-  EXPECT_EQ(Compiler(search).version(), compiler().version());
+  const std::filesystem::path library = compiler().path();
+  for (const std::filesystem::path& place : {library, library.parent_path()}) {
+    const auto opened = open_compiler({.nvrtc = {place, {}}}, "sm_80");
+    EXPECT_EQ(opened->version(), compiler().version()) << place;
+  }
 }
 
 // Every kernel of `source` compiles for `arch` without a spill, a stack frame or a fatal note.

@@ -68,7 +68,7 @@ TEST_P(CornerTest, CompilesTheCornersOfEveryFamily) {
     }
   }
   CompilePoolOptions options;
-  options.nvrtc = test_nvrtc_search();
+  options.compilers.nvrtc = test_nvrtc_search();
   CompilePool pool(options);
   const std::size_t done = pool.run(jobs, [&](const CompileOutcome& outcome) {
     const Variant& variant = variants[outcome.id];

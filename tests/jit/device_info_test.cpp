@@ -40,7 +40,7 @@ TEST(ArchitectureLimits, NamesTheKnownOnesWhenAskedForAnother) {
   } catch (const InvalidArgument& error) {
     EXPECT_STREQ(error.what(),
                  "unknown architecture: arch='sm_75'; use one of sm_80, sm_86, sm_89, sm_90a, "
-                 "sm_100a, sm_120");
+                 "sm_100a, sm_120, host");
   }
 }
 

@@ -112,7 +112,7 @@ TEST(SourceKey, TellsNeighbouringInputsApart) {
 }
 
 TEST(CompileOptions, NameTheArchitecture) {
-  EXPECT_EQ(Compiler::options("sm_89"),
+  EXPECT_EQ(compile_options("sm_89"),
             "--gpu-architecture=sm_89 -std=c++20 -default-device -lineinfo --ptxas-options=-v");
 }
 

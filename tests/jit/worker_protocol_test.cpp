@@ -11,7 +11,7 @@ CompileOutcome sample_outcome() {
   Binary binary;
   binary.key = digest_of("inputs");
   binary.arch = "sm_90a";
-  binary.nvrtc_version = "13.0";
+  binary.compiler_version = "13.0";
   binary.options = "-a -b";
   for (int i = 0; i < 256; ++i) binary.cubin.push_back(static_cast<std::byte>(i));
   binary.content = digest_of(binary.cubin);
@@ -35,8 +35,11 @@ TEST(WorkerProtocol, GivesAJobBack) {
   job.source = {.text = "#include \"templates/a.h\"\n",
                 .split_symbol = "s",
                 .combine_symbol = "c",
+                .symbols = {"s", "c"},
                 .headers = {{"templates/a.h", header_text}}};
-  const ReceivedJob received = decode_job(encode_job(job, {"/nvrtc", {"/a", "/b"}}));
+  const ReceivedJob received = decode_job(encode_job(
+      job, {.nvrtc = {"/nvrtc", {"/a", "/b"}},
+            .host = {.cxx = "/cxx", .keep_folder = "/keep", .scratch_folder = "/scratch"}}));
   EXPECT_EQ(received.job.id, 3u);
   EXPECT_EQ(received.job.arch, "sm_80");
   EXPECT_EQ(received.job.source.text, job.source.text);
@@ -45,8 +48,12 @@ TEST(WorkerProtocol, GivesAJobBack) {
   ASSERT_EQ(received.job.source.headers.size(), 1u);
   EXPECT_EQ(received.job.source.headers[0].name, "templates/a.h");
   EXPECT_EQ(received.job.source.headers[0].text, header_text);
-  EXPECT_EQ(received.nvrtc.nvrtc_path, "/nvrtc");
-  EXPECT_EQ(received.nvrtc.extra_folders, (std::vector<std::string>{"/a", "/b"}));
+  EXPECT_EQ(received.job.source.symbols, job.source.symbols);
+  EXPECT_EQ(received.compilers.nvrtc.nvrtc_path, "/nvrtc");
+  EXPECT_EQ(received.compilers.nvrtc.extra_folders, (std::vector<std::string>{"/a", "/b"}));
+  EXPECT_EQ(received.compilers.host.cxx, "/cxx");
+  EXPECT_EQ(received.compilers.host.keep_folder, "/keep");
+  EXPECT_EQ(received.compilers.host.scratch_folder, "/scratch");
 }
 
 TEST(WorkerProtocol, GivesABinaryBack) {
@@ -58,7 +65,7 @@ TEST(WorkerProtocol, GivesABinaryBack) {
   EXPECT_EQ(outcome.binary->key, sent.binary->key);
   EXPECT_EQ(outcome.binary->content, sent.binary->content);
   EXPECT_EQ(outcome.binary->arch, "sm_90a");
-  EXPECT_EQ(outcome.binary->nvrtc_version, "13.0");
+  EXPECT_EQ(outcome.binary->compiler_version, "13.0");
   EXPECT_EQ(outcome.binary->options, "-a -b");
   EXPECT_EQ(outcome.binary->cubin, sent.binary->cubin);
   EXPECT_EQ(outcome.binary->kernels, sent.binary->kernels);

@@ -39,7 +39,7 @@ class WorkerTest : public NvrtcTest {
     CompilePoolOptions all;
     all.num_workers = num_workers;
     all.timeout_s = 100;
-    all.nvrtc = test_nvrtc_search();
+    all.compilers.nvrtc = test_nvrtc_search();
     return all;
   }
 
@@ -137,7 +137,7 @@ TEST_F(WorkerTest, KeepsItsWorkerForTheNextJob) {
 TEST_F(WorkerTest, ReportsAMissingNvrtc) {
   const TemporaryFolder folder;
   CompilePoolOptions all = options(1);
-  all.nvrtc.nvrtc_path = folder.path();
+  all.compilers.nvrtc.nvrtc_path = folder.path();
   CompilePool pool(all);
   pool.run(jobs(1), [&](const CompileOutcome& outcome) {
     EXPECT_TRUE(outcome.error.starts_with("no NVRTC library at the given place")) << outcome.error;

@@ -14,13 +14,13 @@ class DefaultTest : public ServingTest {
   void SetUp() override {
     options.nvrtc_path = test_nvrtc_search().nvrtc_path;
     try {
-      nvrtc_version_ = Compiler(test_nvrtc_search()).version();
+      compiler_version_ = open_compiler({.nvrtc = test_nvrtc_search()}, "sm_90a")->version();
     } catch (const DeviceUnavailable& error) {
       if (is_required("ATTUNE_REQUIRE_NVRTC")) FAIL() << error.what();
       GTEST_SKIP() << error.what();
     }
   }
-  std::string nvrtc_version_;
+  std::string compiler_version_;
   const Problem problem_ = Problem::parse(kDecode);
   const Candidate default_ = default_candidate(problem_, fake_device_info());
 };
@@ -47,7 +47,7 @@ TEST_F(DefaultTest, ASecondProcessTakesTheDefaultFromTheCache) {
 }
 
 TEST_F(DefaultTest, ADamagedWinnerGivesTheDefaultWithOneWarning) {
-  const Winner winner = made_up_winner(kDecode, kCandidate, nvrtc_version_);
+  const Winner winner = made_up_winner(kDecode, kCandidate, compiler_version_);
   store(winner);
   auto fake = device();
   fake->on_load = [&](const Binary& binary) {

@@ -25,20 +25,20 @@ constexpr const char* kCandidate = "splitkv/m16n64s1w8/x33";
 
 // A winner as the tuner stores it, with a cubin that only the fake device takes.
 inline Winner made_up_winner(const std::string& problem, const std::string& candidate,
-                             const std::string& nvrtc_version) {
+                             const std::string& compiler_version) {
   const DeviceInfo gpu = fake_device_info();
   Winner winner;
   winner.problem = Problem::parse(problem);
   winner.candidate = Candidate::parse(candidate);
   winner.toolchain = {.template_digest = find_family(winner.candidate.family)->template_digest(),
-                      .nvrtc_version = nvrtc_version,
-                      .options = Compiler::options(gpu.arch)};
-  const std::string text = problem + candidate + nvrtc_version;
+                      .compiler_version = compiler_version,
+                      .options = compile_options(gpu.arch)};
+  const std::string text = problem + candidate + compiler_version;
   for (const char byte : text) winner.binary.cubin.push_back(static_cast<std::byte>(byte));
   winner.binary.key = digest_of(text);
   winner.binary.content = digest_of(winner.binary.cubin);
   winner.binary.arch = gpu.arch;
-  winner.binary.nvrtc_version = nvrtc_version;
+  winner.binary.compiler_version = compiler_version;
   winner.binary.options = winner.toolchain.options;
   winner.admission = {.reference = "cpu-double-1",
                       .num_cases = 12,

@@ -182,13 +182,13 @@ TEST_F(ServingGpuTest, ADamagedWinnerGivesTheDefault) {
   winner.problem = problem;
   winner.candidate = candidate;
   winner.toolchain = {find_family(candidate.family)->template_digest(), compiler().version(),
-                      Compiler::options(device().info().arch)};
+                      compile_options(device().info().arch)};
   winner.binary.cubin.assign(4096, std::byte{0x5a});  // no code; ends as text does
   winner.binary.cubin.back() = std::byte{0};
   winner.binary.content = digest_of(winner.binary.cubin);
   winner.binary.key = digest_of("damaged");
   winner.binary.arch = device().info().arch;
-  winner.binary.nvrtc_version = compiler().version();
+  winner.binary.compiler_version = compiler().version();
   TuneStore::open(options.cache_path)->put_winner(device().info(), winner);
   Engine engine(options);
   const Attention attention = engine.prepare(kDecode);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdlib>
-#include <optional>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -28,7 +28,7 @@ class NvrtcTest : public testing::Test {
  protected:
   void SetUp() override {
     try {
-      compiler_.emplace(test_nvrtc_search());
+      compiler_ = open_compiler({.nvrtc = test_nvrtc_search()}, "sm_90a");
     } catch (const DeviceUnavailable& error) {
       if (is_required("ATTUNE_REQUIRE_NVRTC")) FAIL() << error.what();
       GTEST_SKIP() << error.what();
@@ -37,7 +37,7 @@ class NvrtcTest : public testing::Test {
   const Compiler& compiler() const { return *compiler_; }
 
  private:
-  std::optional<Compiler> compiler_;
+  std::unique_ptr<Compiler> compiler_;
 };
 
 }  // namespace attune

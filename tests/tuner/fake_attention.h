@@ -124,7 +124,7 @@ inline void serve_attention(
 // Compiles to a binary that holds nothing but the source's digest.
 class FakeCompiles : public CompileService {
  public:
-  std::string nvrtc_version() const override { return "13.0"; }
+  std::string compiler_version() const override { return "13.0"; }
   Digest key(const Source& source, const std::string& arch) const override {
     return digest_of(source.text + arch);
   }
@@ -153,8 +153,8 @@ class FakeCompiles : public CompileService {
     for (const char c : binary.key.text()) binary.cubin.push_back(static_cast<std::byte>(c));
     binary.content = digest_of(binary.cubin);
     binary.arch = job.arch;
-    binary.nvrtc_version = nvrtc_version();
-    binary.options = Compiler::options(job.arch);
+    binary.compiler_version = compiler_version();
+    binary.options = compile_options(job.arch);
     if (job.source.split_symbol.empty()) return binary;  // measuring kernels
     for (const std::string& symbol : {job.source.split_symbol, job.source.combine_symbol}) {
       KernelResources kernel;

@@ -20,7 +20,7 @@ class TunerGpuTest : public GpuTest {
     GpuTest::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
     CompilePoolOptions options;
-    options.nvrtc = test_nvrtc_search();
+    options.compilers.nvrtc = test_nvrtc_search();
     pool_ = std::make_unique<CompilePool>(options);
     compiles_ = compile_service(compiler(), *pool_);
   }

@@ -38,7 +38,7 @@ class TunerTest : public testing::Test {
     return Tuner(&device_, *store_, compiles_).tune(problems, options);
   }
   Toolchain toolchain() const {
-    return toolchain_of(*find_family("splitkv"), "sm_90a", compiles_.nvrtc_version());
+    return toolchain_of(*find_family("splitkv"), "sm_90a", compiles_.compiler_version());
   }
   std::optional<WinnerHit> stored(const Problem& problem = kProblem) const {
     return store_->find_winner(device_.info(), problem, toolchain(), kTimingMethod);
