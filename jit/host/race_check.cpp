@@ -1,5 +1,6 @@
 #include "jit/host/race_check.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cassert>
@@ -27,8 +28,20 @@ bool is_async(Operation operation) {
   return operation == Operation::kCpAsync || is_async_proxy(operation);
 }
 
-bool is_atomic(const AccessRecord& record) {
-  return static_cast<Operation>(record.operation) == Operation::kAtomic;
+// Whether one of the latest records is of the same stretch and says no less: what a thread reads
+// again and again is recorded once, and a full list is rare.
+bool is_known(RecordList* shared, const AccessRecord& record) {
+  constexpr std::ptrdiff_t kNumLatest = kGranuleBytes / 4;
+  const AccessRecord* const end = shared->end();
+  const AccessRecord* const begin = shared->begin();
+  const AccessRecord* const last = end - std::min(end - begin, kNumLatest);
+  for (const AccessRecord* one = end; one-- != last;) {
+    if (one->stretch() == record.stretch() && one->is_atomic() == record.is_atomic() &&
+        (one->mask() & record.mask()) == record.mask()) {
+      return true;
+    }
+  }
+  return false;
 }
 
 // An earlier access that a later one may not follow.
@@ -65,9 +78,11 @@ class RaceChecker::Impl {
   // The state of `earlier` in the eyes of an access to the same bytes.
   std::optional<RaceKind> judge(const AccessRecord& earlier, bool is_write,
                                 const Access& access) const;
-  bool is_before(const AccessRecord& earlier, int thread) const {
-    return !earlier.is_in_flight &&
-           (earlier.thread == thread || order.is_before({earlier.thread, earlier.clock}, thread));
+  static Stamp stamp_of(const AccessRecord& record) {
+    return {static_cast<int>(record.thread()), record.clock()};
+  }
+  bool is_before(const AccessRecord& earlier, int thread) const {  // not of one in flight
+    return order.is_before(stamp_of(earlier), thread);
   }
   void touch_shared(Granule* granule, std::uint32_t granule_idx, const AccessRecord& record,
                     const Access& access, std::optional<Conflict>* conflict);
@@ -77,7 +92,7 @@ class RaceChecker::Impl {
   Race race_of(const Conflict& conflict, const Access& access) const;
 
   // For prune(): the bytes of each thread's later records, of reads and of atomics.
-  std::vector<std::array<std::uint16_t, 2>> covered_;
+  std::vector<std::array<std::uint32_t, 2>> covered_;
 };
 
 void RaceChecker::Impl::reset(int num_threads) {
@@ -88,22 +103,19 @@ void RaceChecker::Impl::reset(int num_threads) {
 }
 
 AccessRecord RaceChecker::Impl::record_of(const Access& access) const {
-  AccessRecord record{};
-  record.code = reinterpret_cast<std::uintptr_t>(access.code) & ((std::uint64_t{1} << 48) - 1);
-  record.operation = static_cast<std::uint8_t>(access.operation);
-  record.is_in_flight = access.is_in_flight;
-  record.clock = access.is_in_flight ? access.id : order.now(access.thread).clock;
-  record.thread = static_cast<std::uint16_t>(access.thread);
-  return record;
+  if (access.is_in_flight) {
+    return {access.code, access.operation, AccessRecord::kInFlight, access.id};
+  }
+  return {access.code, access.operation, static_cast<std::uint32_t>(access.thread),
+          order.now(access.thread).clock};
 }
 
 std::optional<RaceKind> RaceChecker::Impl::judge(const AccessRecord& earlier, bool is_write,
                                                  const Access& access) const {
-  if (earlier.is_in_flight) return RaceKind::kInFlight;
+  if (earlier.is_in_flight()) return RaceKind::kInFlight;
   if (!is_before(earlier, access.thread)) return RaceKind::kUnordered;
-  if (is_write && is_async_proxy(access.operation) &&
-      !is_async_proxy(static_cast<Operation>(earlier.operation)) &&
-      !order.is_fenced({earlier.thread, earlier.clock}, access.thread)) {
+  if (is_write && is_async_proxy(access.operation) && !is_async_proxy(earlier.operation()) &&
+      !order.is_fenced(stamp_of(earlier), access.thread)) {
     return RaceKind::kMissingFence;
   }
   return std::nullopt;
@@ -114,25 +126,20 @@ void RaceChecker::Impl::touch_shared(Granule* granule, std::uint32_t granule_idx
                                      const AccessRecord& record, const Access& access,
                                      std::optional<Conflict>* conflict) {
   const auto check = [&](const AccessRecord& earlier, bool is_write) {
-    if ((earlier.mask & record.mask) == 0) return;
+    if ((earlier.mask() & record.mask()) == 0) return;
     const std::optional<RaceKind> kind = judge(earlier, is_write, access);
     if (kind && !*conflict) *conflict = Conflict{*kind, is_write, granule_idx, earlier};
   };
   for (const AccessRecord& earlier : granule->writes) check(earlier, true);
-  const bool atomic = access.kind == AccessKind::kAtomic;
+  const bool is_atomic = record.is_atomic();
   RecordList& shared = granule->shared;
-  if (atomic || granule->has_atomics) {
+  if (is_atomic || granule->has_atomics) {
     for (const AccessRecord& earlier : shared) {
-      if (is_atomic(earlier) != atomic) check(earlier, !atomic);
+      if (earlier.is_atomic() != is_atomic) check(earlier, !is_atomic);
     }
   }
-  if (atomic) granule->has_atomics = true;
-  if (!shared.empty() && !record.is_in_flight) {
-    const AccessRecord& last = shared.back();
-    const bool is_same_stretch = last.thread == record.thread && last.clock == record.clock &&
-                                 !last.is_in_flight && is_atomic(last) == atomic;
-    if (is_same_stretch && (last.mask & record.mask) == record.mask) return;
-  }
+  if (is_atomic) granule->has_atomics = true;
+  if (is_known(&shared, record)) return;
   if (shared.is_full()) prune(&shared, record, access.thread);
   shared.push_back(record);
 }
@@ -143,25 +150,22 @@ void RaceChecker::Impl::touch_write(Granule* granule, std::uint32_t granule_idx,
                                     std::optional<Conflict>* conflict) {
   // Nobody else can have touched the bytes since a write of this very stretch without a race. (A
   // copy that ended in it is of another operation, and maybe of another proxy.)
-  if (!record.is_in_flight) {
-    for (const AccessRecord& earlier : granule->writes) {
-      if (earlier.thread == record.thread && earlier.clock == record.clock &&
-          earlier.operation == record.operation && !earlier.is_in_flight &&
-          (earlier.mask & record.mask) == record.mask) {
-        return;
-      }
+  for (const AccessRecord& earlier : granule->writes) {
+    if (earlier.stretch() == record.stretch() && earlier.operation() == record.operation() &&
+        (earlier.mask() & record.mask()) == record.mask()) {
+      return;
     }
   }
   const auto replace = [&](AccessRecord& earlier, bool is_write) {
-    if ((earlier.mask & record.mask) == 0) return;
+    if ((earlier.mask() & record.mask()) == 0) return;
     const std::optional<RaceKind> kind = judge(earlier, is_write, access);
     if (kind && !*conflict) *conflict = Conflict{*kind, is_write, granule_idx, earlier};
-    earlier.mask &= static_cast<std::uint16_t>(~record.mask);
+    earlier.drop_bytes(record.mask());
   };
   granule->writes.filter([&](AccessRecord& earlier) { replace(earlier, true); });
-  granule->shared.filter([&](AccessRecord& earlier) { replace(earlier, is_atomic(earlier)); });
+  granule->shared.filter([&](AccessRecord& earlier) { replace(earlier, earlier.is_atomic()); });
   granule->writes.push_back(record);
-  granule->written |= record.mask;
+  granule->written |= static_cast<std::uint16_t>(record.mask());
 }
 
 // Drops what no later access has to be checked against: bytes of records that are ordered before
@@ -170,15 +174,17 @@ void RaceChecker::Impl::touch_write(Granule* granule, std::uint32_t granule_idx,
 void RaceChecker::Impl::prune(RecordList* shared, const AccessRecord& latest, int thread) {
   covered_.resize(static_cast<std::size_t>(order.num_stamped()));
   for (AccessRecord* record = shared->end(); record-- != shared->begin();) {
-    if (record->is_in_flight) continue;
-    if (is_atomic(*record) == is_atomic(latest) && is_before(*record, thread)) {
-      record->mask &= static_cast<std::uint16_t>(~latest.mask);
+    if (record->is_in_flight()) continue;
+    if (record->is_atomic() == latest.is_atomic() && is_before(*record, thread)) {
+      record->drop_bytes(latest.mask());
     }
-    std::uint16_t& covered = covered_[record->thread][is_atomic(*record) ? 1 : 0];
-    record->mask &= static_cast<std::uint16_t>(~covered);
-    covered |= record->mask;
+    std::uint32_t& covered = covered_[record->thread()][record->is_atomic() ? 1 : 0];
+    record->drop_bytes(covered);
+    covered |= record->mask();
   }
-  for (const AccessRecord& record : *shared) covered_[record.thread] = {};
+  for (const AccessRecord& record : *shared) {
+    if (!record.is_in_flight()) covered_[record.thread()] = {};
+  }
   shared->filter([](const AccessRecord&) {});
   if (shared->is_half_full()) shared->grow();
 }
@@ -186,15 +192,16 @@ void RaceChecker::Impl::prune(RecordList* shared, const AccessRecord& latest, in
 std::optional<Race> RaceChecker::Impl::touch(const Access& access) {
   assert(access.thread >= 0 && access.thread < order.num_threads());
   std::optional<Conflict> conflict;
-  AccessRecord record = record_of(access);
+  const AccessRecord record = record_of(access);
   for_each_granule(access.offset, access.bytes, [&](std::uint32_t idx, std::uint32_t mask) {
     Granule& granule = shadow.at(idx);
-    record.mask = static_cast<std::uint16_t>(mask);
     if (access.kind == AccessKind::kWrite) {
-      touch_write(&granule, idx, record, access, &conflict);
+      touch_write(&granule, idx, record.of_bytes(mask), access, &conflict);
     } else {
-      touch_shared(&granule, idx, record, access, &conflict);
-      if (access.kind == AccessKind::kAtomic) granule.written |= record.mask;
+      touch_shared(&granule, idx, record.of_bytes(mask), access, &conflict);
+      if (access.kind == AccessKind::kAtomic) {
+        granule.written |= static_cast<std::uint16_t>(mask);
+      }
     }
   });
   if (!conflict) return std::nullopt;
@@ -212,21 +219,21 @@ Race RaceChecker::Impl::race_of(const Conflict& conflict, const Access& access) 
                 access.offset,
                 access.bytes};
   const AccessRecord& record = conflict.record;
-  const auto operation = static_cast<Operation>(record.operation);
-  if (record.is_in_flight) {
-    const Running& one = running[record.clock];
+  const Operation operation = record.operation();
+  if (record.is_in_flight()) {
+    const Running& one = running[record.clock()];
     race.earlier = {one.begin.thread, operation,        one.async.is_write, true,
                     one.async.code,   one.async.offset, one.async.bytes};
     return race;
   }
-  const auto first = static_cast<std::uint32_t>(std::countr_zero(record.mask));
-  race.earlier = {order.origin({record.thread, record.clock}),
+  const auto first = static_cast<std::uint32_t>(std::countr_zero(record.mask()));
+  race.earlier = {order.origin(stamp_of(record)),
                   operation,
                   conflict.is_write,
                   is_async(operation),
-                  reinterpret_cast<const void*>(static_cast<std::uintptr_t>(record.code)),
+                  record.code(),
                   conflict.granule * kGranuleBytes + first,
-                  static_cast<std::uint32_t>(std::bit_width(record.mask)) - first};
+                  static_cast<std::uint32_t>(std::bit_width(record.mask())) - first};
   return race;
 }
 
@@ -252,18 +259,16 @@ void RaceChecker::Impl::end(AsyncId id, const Stamp& stamp) {
   free_ids.push_back(id);
   for_each_granule(async.offset, async.bytes, [&](std::uint32_t granule_idx, std::uint32_t) {
     Granule& granule = shadow.at(granule_idx);
-    AccessRecord ended{};
-    const auto take = [&](AccessRecord& record) {
-      if (!record.is_in_flight || record.clock != id) return;
+    RecordList& list = async.is_write ? granule.writes : granule.shared;
+    AccessRecord ended;
+    list.filter([&](AccessRecord& record) {
+      if (!record.is_in_flight() || record.clock() != id) return;
       ended = record;
-      record.mask = 0;
-    };
-    (async.is_write ? granule.writes : granule.shared).filter(take);
-    if (ended.mask == 0) return;  // a race has taken its place
-    ended.is_in_flight = 0;
-    ended.clock = stamp.clock;
-    ended.thread = static_cast<std::uint16_t>(stamp.thread);
-    (async.is_write ? granule.writes : granule.shared).push_back(ended);
+      record.drop_bytes(record.mask());
+    });
+    if (ended.mask() == 0) return;  // a race has taken its place
+    // Last in the list, since prune() takes it for later than what its thread did before.
+    list.push_back(ended.of_stretch(static_cast<std::uint32_t>(stamp.thread), stamp.clock));
   });
 }
 

@@ -31,16 +31,49 @@ constexpr bool is_async_proxy(Operation operation) {
          operation == Operation::kWgmma;
 }
 
-// One access, or what later ones have left of it, to a granule.
-struct AccessRecord {
-  std::uint64_t code : 48;  // addresses of user space fit
-  std::uint64_t operation : 8;
-  std::uint64_t is_in_flight : 8;
-  std::uint32_t clock;   // of the thread; in flight: the number of the operation
-  std::uint16_t thread;  // or engine
-  std::uint16_t mask;    // bytes of the granule
+// One access to a granule, or what later ones have left of it. Two words that are built and
+// compared whole: this is what a checked access spends its time on.
+class AccessRecord {
+ public:
+  static constexpr std::uint32_t kInFlight = 0xffff;  // in place of a thread
+
+  AccessRecord() = default;
+  // `thread` is a thread or an engine with its clock, or kInFlight with the number of a running
+  // operation. Code addresses are those of user space, below 2^48.
+  AccessRecord(const void* code, Operation operation, std::uint32_t thread, std::uint32_t clock)
+      : origin_(reinterpret_cast<std::uintptr_t>(code) << 16 >> 16 |
+                std::uint64_t{static_cast<std::uint8_t>(operation)} << 48),
+        stretch_(clock | std::uint64_t{thread} << 32) {}
+
+  // The same access, of these bytes.
+  AccessRecord of_bytes(std::uint32_t mask) const {
+    AccessRecord record = *this;
+    record.stretch_ = stretch() | std::uint64_t{mask} << 48;
+    return record;
+  }
+  // The same access, of another stretch.
+  AccessRecord of_stretch(std::uint32_t thread, std::uint32_t clock) const {
+    AccessRecord record = *this;
+    record.stretch_ = stretch_ >> 48 << 48 | clock | std::uint64_t{thread} << 32;
+    return record;
+  }
+  void drop_bytes(std::uint32_t mask) { stretch_ &= ~(std::uint64_t{mask} << 48); }
+
+  std::uint32_t mask() const { return static_cast<std::uint32_t>(stretch_ >> 48); }
+  std::uint32_t clock() const { return static_cast<std::uint32_t>(stretch_); }
+  std::uint32_t thread() const { return static_cast<std::uint32_t>(stretch_ >> 32) & 0xffff; }
+  std::uint64_t stretch() const { return stretch_ << 16 >> 16; }  // thread and clock
+  bool is_in_flight() const { return thread() == kInFlight; }
+  Operation operation() const { return static_cast<Operation>(origin_ >> 48); }
+  bool is_atomic() const { return operation() == Operation::kAtomic; }
+  const void* code() const {
+    return reinterpret_cast<const void*>(static_cast<std::uintptr_t>(origin_ << 16 >> 16));
+  }
+
+ private:
+  std::uint64_t origin_ = 0;   // operation, code
+  std::uint64_t stretch_ = 0;  // mask of the granule's bytes, thread, clock
 };
-static_assert(sizeof(AccessRecord) == 16, "granules are many");
 
 // A vector of records with the first few in place.
 class RecordList {
@@ -65,7 +98,7 @@ class RecordList {
     std::uint32_t kept = 0;
     for (std::uint32_t i = 0; i < size_; ++i) {
       visit(all[i]);
-      if (all[i].mask == 0) continue;
+      if (all[i].mask() == 0) continue;
       if (kept != i) all[kept] = all[i];
       ++kept;
     }
