@@ -43,23 +43,21 @@ std::vector<std::byte> run_case(Device& device, const Compile& compile, const Gr
   return run_loaded(device, module, group, one);
 }
 
-Outputs run_group(Device& device, const Compile& compile, const Group& group) {
+GroupRun run_group(Device& device, const Compile& compile, const Group& group) {
   const std::string& arch = device.info().arch;
-  Outputs outputs;
+  GroupRun run;
   const auto available = [&](const Case& one) { return is_available(one.needs, arch); };
-  if (std::none_of(group.cases.begin(), group.cases.end(), available)) return outputs;
+  if (std::none_of(group.cases.begin(), group.cases.end(), available)) return run;
   const Module module = device.load(compile(group_source(group, arch)));
   for (const Case& one : group.cases) {
     if (!available(one)) continue;
     try {
-      outputs[one.name] = run_loaded(device, module, group, one);
-    } catch (const CudaError& error) {
-      // Says which case it was: the context is lost, and the rest of the group with it.
-      throw CudaError(fmt::format("case {}/{}: {}", group.name, one.name, error.what()),
-                      error.code(), error.name());
+      run.outputs[one.name] = run_loaded(device, module, group, one);
+    } catch (const Error& error) {
+      run.failures[one.name] = error.what();
     }
   }
-  return outputs;
+  return run;
 }
 
 }  // namespace attune::conformance

@@ -18,8 +18,16 @@ using Compile = std::function<Binary(const Source& source)>;
 std::vector<std::byte> run_case(Device& device, const Compile& compile, const Group& group,
                                 const Case& one);
 
-// The outputs of every case of `group` that the device can run, by their names; compiled once.
+// By the names of the cases.
 using Outputs = std::map<std::string, std::vector<std::byte>>;
-Outputs run_group(Device& device, const Compile& compile, const Group& group);
+
+struct GroupRun {
+  Outputs outputs;
+  std::map<std::string, std::string> failures;  // what the device said instead
+};
+
+// Runs every case of `group` that the device can run; compiled once. A failed case does not keep
+// the others from running, though a lost context makes them fail too.
+GroupRun run_group(Device& device, const Compile& compile, const Group& group);
 
 }  // namespace attune::conformance
