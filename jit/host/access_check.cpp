@@ -8,7 +8,7 @@ namespace attune::host {
 namespace {
 
 bool is_inside(std::uint32_t begin, std::uint32_t end, std::uint64_t offset, std::uint64_t bytes) {
-  return offset >= begin && offset + bytes <= end;
+  return offset >= begin && offset < end && bytes <= end - offset;
 }
 
 bool holds(std::span<const AddressRange> ranges, std::uintptr_t at, std::size_t bytes) {

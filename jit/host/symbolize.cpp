@@ -2,99 +2,24 @@
 
 #include <cxxabi.h>
 #include <dlfcn.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <charconv>
-#include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
-#include <optional>
 #include <string_view>
+#include <system_error>
 
 #include <fmt/format.h>
+
+#include "jit/run_program.h"
 
 namespace attune::host {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-// A symbolizer reads one file of a few hundred KiB; one that hangs must not hang the report.
-constexpr std::chrono::seconds kToolLimit{10};
-
-struct Pipe {
-  int read_end = -1;
-  int write_end = -1;
-  ~Pipe() {
-    close_write();
-    if (read_end >= 0) close(read_end);
-  }
-  void close_write() {
-    if (write_end >= 0) close(write_end);
-    write_end = -1;
-  }
-};
-
-// The program's standard output; its error output is dropped. Found on PATH like any command.
-std::optional<pid_t> start(const std::vector<std::string>& command, int output) {
-  std::vector<char*> arguments;
-  for (const std::string& one : command) arguments.push_back(const_cast<char*>(one.c_str()));
-  arguments.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
-  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  pid_t pid = -1;
-  const int error =
-      posix_spawnp(&pid, arguments[0], &actions, nullptr, arguments.data(), __environ);
-  posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) return std::nullopt;
-  return pid;
-}
-
-// Everything up to the end, or nothing when that takes too long.
-std::optional<std::string> read_all(int file) {
-  std::string text;
-  const Clock::time_point deadline = Clock::now() + kToolLimit;
-  while (true) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-    pollfd ready{file, POLLIN, 0};
-    const int num_ready = left.count() <= 0 ? 0 : poll(&ready, 1, static_cast<int>(left.count()));
-    if (num_ready < 0 && errno == EINTR) continue;
-    if (num_ready <= 0) return std::nullopt;
-    char buffer[4096];
-    const ssize_t got = read(file, buffer, sizeof buffer);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return text;
-    text.append(buffer, static_cast<std::size_t>(got));
-  }
-}
-
-std::optional<std::string> output_of(const std::vector<std::string>& command) {
-  Pipe pipe;
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return std::nullopt;
-  pipe.read_end = ends[0];
-  pipe.write_end = ends[1];
-  const std::optional<pid_t> pid = start(command, pipe.write_end);
-  if (!pid) return std::nullopt;
-  pipe.close_write();
-  std::optional<std::string> text = read_all(pipe.read_end);
-  if (!text) kill(*pid, SIGKILL);
-  int status = 0;
-  while (waitpid(*pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) return std::nullopt;
-  return text;
-}
+namespace fs = std::filesystem;
 
 std::string_view take_line(std::string_view* text) {
   const std::size_t end = text->find('\n');
@@ -103,12 +28,22 @@ std::string_view take_line(std::string_view* text) {
   return line;
 }
 
+// Kernels are compiled in the root folder under names relative to it (run_program.h), and
+// symbolizers join the two.
+std::string_view as_compiled(std::string_view file) {
+  std::error_code error;
+  if (fs::exists(file, error)) return file;
+  const std::size_t begin = file.find_first_not_of('/');
+  return begin == std::string_view::npos ? file : file.substr(begin);
+}
+
 // Pairs of lines: a function, then "file:line" with maybe ":column" or " (discriminator 2)".
 // "??" stands for what is unknown.
 std::vector<CodeFrame> parse_frames(std::string_view text) {
   std::vector<CodeFrame> frames;
   while (!text.empty()) {
     const std::string_view function = take_line(&text);
+    if (function.starts_with("addr2line: ")) continue;  // a warning
     std::string_view place = take_line(&text);
     place = place.substr(0, place.find(" ("));
     const std::size_t colon = place.rfind(':');
@@ -116,7 +51,7 @@ std::vector<CodeFrame> parse_frames(std::string_view text) {
     CodeFrame frame;
     frame.function = function;
     std::from_chars(place.data() + colon + 1, place.data() + place.size(), frame.line);
-    if (place.substr(0, colon) != "??") frame.file = place.substr(0, colon);
+    if (place.substr(0, colon) != "??") frame.file = as_compiled(place.substr(0, colon));
     frames.push_back(std::move(frame));
   }
   return frames;
@@ -168,8 +103,9 @@ CodeLocation symbolize(const void* code) {
   if (dladdr(reinterpret_cast<const void*>(at), &module) == 0 || module.dli_fname == nullptr) {
     return {};
   }
+  std::error_code error;
+  std::string file = fs::absolute(module.dli_fname, error).string();
   // A module in a memory file is named after a descriptor, which the child does not have.
-  std::string file = module.dli_fname;
   constexpr std::string_view kSelf = "/proc/self/";
   if (file.starts_with(kSelf)) {
     file = fmt::format("/proc/{}/{}", getpid(), file.substr(kSelf.size()));
@@ -180,10 +116,10 @@ CodeLocation symbolize(const void* code) {
        {std::vector<std::string>{"addr2line", "-f", "-C", "-i", "-e", file, offset},
         std::vector<std::string>{"llvm-symbolizer", "--inlines", "--demangle", "--output-style=GNU",
                                  "--obj=" + file, offset}}) {
-    if (const std::optional<std::string> text = output_of(command)) {
-      std::vector<CodeFrame> frames = parse_frames(*text);
-      if (!frames.empty() && !frames.front().file.empty()) return {std::move(frames)};
-    }
+    const ProgramRun run = run_program(command, {"LC_ALL=C"});
+    if (!run.problem.empty() || !run.end.is_success) continue;
+    std::vector<CodeFrame> frames = parse_frames(run.output);
+    if (!frames.empty() && !frames.front().file.empty()) return {std::move(frames)};
   }
   return {{frame_of_loader(module, at)}};
 }

@@ -8,7 +8,7 @@ namespace attune::host {
 
 struct CodeFrame {
   std::string function;  // demangled, with its parameters when the debug information has them
-  std::string file;      // as the compiler recorded it, so relative under -ffile-prefix-map
+  std::string file;      // as the compiler was given it: "templates/splitkv.cuh"
   int line = 0;          // 0: unknown
   friend bool operator==(const CodeFrame&, const CodeFrame&) = default;
 };
