@@ -32,15 +32,14 @@ void append_fragments(const Operands& o, Words* words) {
   }
 }
 
-Case mma_case(const Pattern& pattern, int num_ctas) {
+Case mma_case(const Pattern& pattern) {
   Case one;
   one.name = pattern.name;
   one.kernel = "mma";
-  one.launch.grid.x = static_cast<unsigned>(num_ctas);
+  one.launch.grid.x = static_cast<unsigned>(pattern.num_tiles / kWarpsPerCta);
   one.launch.block.x = kWarpsPerCta * kLanes;
-  const int num_tiles = num_ctas * kWarpsPerCta;
-  one.num_outputs = static_cast<std::size_t>(num_tiles) * kRows * kColumns;
-  one.inputs = [fill = pattern.fill, num_tiles](Random& random) {
+  one.num_outputs = static_cast<std::size_t>(pattern.num_tiles) * kRows * kColumns;
+  one.inputs = [fill = pattern.fill, num_tiles = pattern.num_tiles](Random& random) {
     Words words;
     for (int tile = 0; tile < num_tiles; ++tile) {
       Operands operands(kRows, kColumns);
@@ -55,9 +54,8 @@ Case mma_case(const Pattern& pattern, int num_ctas) {
 }  // namespace
 
 Group mma_group() {
-  constexpr int kCtas = 32;  // 128 tiles a pattern
   Group group{"mma", {}};
-  for (const Pattern& pattern : patterns()) group.cases.push_back(mma_case(pattern, kCtas));
+  for (const Pattern& pattern : patterns()) group.cases.push_back(mma_case(pattern));
   return group;
 }
 

@@ -26,6 +26,8 @@ struct Pattern {
   std::string name;
   // `index` counts the tiles of the pattern.
   void (*fill)(Random& random, int index, Operands& operands);
+  // Outputs are kept, so patterns whose sums say little in many bytes have few tiles.
+  int num_tiles = 96;
 };
 
 const std::vector<Pattern>& patterns();
