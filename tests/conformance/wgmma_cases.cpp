@@ -175,7 +175,7 @@ Case number_case(const Shape& shape, const Pattern& pattern) {
     Words words;
     for (int cta = 0; cta < shape.num_ctas; ++cta) {
       Operands operands(kRows, shape.n);
-      fill(random, cta, operands);
+      fill(random, shape.registers ? 5 * cta + 3 : cta, operands);
       if (!shape.registers) append_image(operands.a, kRows, &words);
       append_image(operands.b, shape.n, &words);
       for (int thread = 0; thread < kThreads; ++thread) {
@@ -239,8 +239,11 @@ Group wgmma_group() {
     group.cases.push_back(layout_case(clear, k_major(kRows, 1, 0), k_major(32, 1, 0)));
   }
   for (const Pattern& pattern : patterns()) {
-    group.cases.push_back(number_case({.n = 8, .num_ctas = 6}, pattern));
-    group.cases.push_back(number_case({.n = 8, .registers = true, .num_ctas = 2}, pattern));
+    // 512 outputs each, four times a tile of mma.
+    const int num_ctas = pattern.num_tiles / 16;
+    group.cases.push_back(number_case({.n = 8, .num_ctas = num_ctas}, pattern));
+    group.cases.push_back(
+        number_case({.n = 8, .registers = true, .num_ctas = (num_ctas + 1) / 2}, pattern));
   }
   // A wide instruction sums as a narrow one does.
   for (const std::size_t which : {std::size_t{2}, std::size_t{14}}) {
