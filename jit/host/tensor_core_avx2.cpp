@@ -115,24 +115,61 @@ ATTUNE_AVX2_INLINE int decode_panel(const uint16 (*b)[kMmaDepth], int shift, Fac
   return _mm256_movemask_ps(_mm256_castsi256_ps(special));
 }
 
-// 2^exponent of four lanes as double.
-ATTUNE_AVX2_INLINE __m256d power_of_two(__m128i exponent) {
-  const __m128i field = _mm_add_epi32(exponent, _mm_set1_epi32(1023));
-  return _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_cvtepi32_epi64(field), 52));
+struct DecodedSums {
+  __m256i magnitude, exponent, special;
+};
+
+ATTUNE_AVX2_INLINE DecodedSums decode_sums(__m256 c) {
+  const __m256i zero = _mm256_setzero_si256();
+  const __m256i bits = _mm256_castps_si256(c);
+  const __m256i field =
+      _mm256_and_si256(_mm256_srli_epi32(bits, kFloatFraction), _mm256_set1_epi32(0xff));
+  const __m256i implicit =
+      _mm256_and_si256(_mm256_cmpgt_epi32(field, zero), _mm256_set1_epi32(1 << kFloatFraction));
+  const __m256i magnitude =
+      _mm256_or_si256(_mm256_and_si256(bits, _mm256_set1_epi32(0x7fffff)), implicit);
+  const __m256i exponent =
+      _mm256_sub_epi32(_mm256_max_epi32(field, _mm256_set1_epi32(1)), _mm256_set1_epi32(127));
+  return {magnitude,
+          _mm256_blendv_epi8(exponent, _mm256_set1_epi32(kNoExponent),
+                             _mm256_cmpeq_epi32(magnitude, zero)),
+          _mm256_cmpeq_epi32(field, _mm256_set1_epi32(0xff))};
 }
 
-// The exact `value` truncated to fp32.
-ATTUNE_AVX2_INLINE __m128 truncate_to_float(__m256d value) {
-  const __m256d kept = _mm256_and_pd(
-      value, _mm256_castsi256_pd(_mm256_set1_epi64x(~((1ll << (52 - kFloatFraction)) - 1))));
-  const __m256d unit = _mm256_set1_pd(0x1p-149);
-  const __m256d subnormal =
-      _mm256_mul_pd(_mm256_round_pd(_mm256_mul_pd(value, _mm256_set1_pd(0x1p149)),
-                                    _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC),
-                    unit);
+// Four lanes of (sum + c) * 2^exponent, exact.
+ATTUNE_AVX2_INLINE __m256d exact_sum(__m128i sum, __m128i c, __m128i exponent) {
+  const __m128i field = _mm_add_epi32(exponent, _mm_set1_epi32(1023));
+  const __m256d scale = _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_cvtepi32_epi64(field), 52));
+  return _mm256_mul_pd(_mm256_add_pd(_mm256_cvtepi32_pd(sum), _mm256_cvtepi32_pd(c)), scale);
+}
+
+// The exact `value` truncated to fp32, if that is a normal number or zero.
+ATTUNE_AVX2_INLINE __m128 truncate_normal(__m256d value) {
+  const __m256i kept = _mm256_set1_epi64x(~((1ll << (52 - kFloatFraction)) - 1));
+  return _mm256_cvtpd_ps(_mm256_and_pd(value, _mm256_castsi256_pd(kept)));
+}
+
+// The same for every value.
+ATTUNE_AVX2_INLINE __m128 truncate_any(__m256d value) {
   const __m256d magnitude = _mm256_andnot_pd(_mm256_set1_pd(-0.0), value);
   const __m256d small = _mm256_cmp_pd(magnitude, _mm256_set1_pd(0x1p-126), _CMP_LT_OQ);
-  return _mm256_cvtpd_ps(_mm256_blendv_pd(kept, subnormal, small));
+  const __m256d units = _mm256_round_pd(_mm256_mul_pd(value, _mm256_set1_pd(0x1p149)),
+                                        _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+  const __m256d subnormal = _mm256_mul_pd(units, _mm256_set1_pd(0x1p-149));
+  return truncate_normal(_mm256_blendv_pd(value, subnormal, small));
+}
+
+// (sum + c) * 2^exponent of eight lanes, truncated.
+ATTUNE_AVX2_INLINE __m256 truncate_sums(__m256i sum, __m256i c, __m256i exponent) {
+  const __m256d low = exact_sum(_mm256_castsi256_si128(sum), _mm256_castsi256_si128(c),
+                                _mm256_castsi256_si128(exponent));
+  const __m256d high = exact_sum(_mm256_extracti128_si256(sum, 1), _mm256_extracti128_si256(c, 1),
+                                 _mm256_extracti128_si256(exponent, 1));
+  const __m256i may_be_subnormal = _mm256_cmpgt_epi32(_mm256_set1_epi32(-126), exponent);
+  if (_mm256_testz_si256(may_be_subnormal, may_be_subnormal)) {
+    return _mm256_set_m128(truncate_normal(high), truncate_normal(low));
+  }
+  return _mm256_set_m128(truncate_any(high), truncate_any(low));
 }
 
 struct BlockSum {
@@ -140,34 +177,26 @@ struct BlockSum {
   int scalar;  // mask of the lanes that the scalar version has to do
 };
 
-// c + the products of kLength k from `first` on, for one row and a panel.
+// c + the products of kLength k from `first` on, for one row and a panel. Four chains of maxima and
+// sums each, because the latency of a row is what limits.
 template <int kLength>
 ATTUNE_AVX2_INLINE BlockSum fused_sum(const RowFactors& a, const Factors& b, int first, __m256 c,
                                       const TensorCoreModel& model) {
-  const __m256i zero = _mm256_setzero_si256();
-  const __m256i one = _mm256_set1_epi32(1);
-  const __m256i bits = _mm256_castps_si256(c);
-  const __m256i field =
-      _mm256_and_si256(_mm256_srli_epi32(bits, kFloatFraction), _mm256_set1_epi32(0xff));
-  const __m256i implicit =
-      _mm256_and_si256(_mm256_cmpgt_epi32(field, zero), _mm256_set1_epi32(1 << kFloatFraction));
-  const __m256i c_magnitude =
-      _mm256_or_si256(_mm256_and_si256(bits, _mm256_set1_epi32(0x7fffff)), implicit);
-  const __m256i c_exponent =
-      _mm256_blendv_epi8(_mm256_sub_epi32(_mm256_max_epi32(field, one), _mm256_set1_epi32(127)),
-                         _mm256_set1_epi32(kNoExponent), _mm256_cmpeq_epi32(c_magnitude, zero));
-
+  const DecodedSums start = decode_sums(c);
   __m256i exponents[kLength];
-  __m256i largest = _mm256_max_epi32(c_exponent, _mm256_set1_epi32(model.zero_exponent));
+  __m256i most[4] = {start.exponent, start.exponent, start.exponent,
+                     _mm256_set1_epi32(model.zero_exponent)};
 #pragma GCC unroll 16
   for (int k = 0; k < kLength; ++k) {
     exponents[k] = _mm256_add_epi32(
         _mm256_set1_epi32(a.exponent[first + k]),
         _mm256_load_si256(reinterpret_cast<const __m256i*>(b.exponent[first + k])));
-    largest = _mm256_max_epi32(largest, exponents[k]);
+    most[k % 4] = _mm256_max_epi32(most[k % 4], exponents[k]);
   }
+  const __m256i largest =
+      _mm256_max_epi32(_mm256_max_epi32(most[0], most[1]), _mm256_max_epi32(most[2], most[3]));
   // 16 products are below 16 * 3.97 * 2^25 < 2^31; c is kept apart because it is over with it.
-  __m256i sum = zero;
+  __m256i sums[4] = {};
 #pragma GCC unroll 16
   for (int k = 0; k < kLength; ++k) {
     const __m256i product = _mm256_madd_epi16(
@@ -175,27 +204,19 @@ ATTUNE_AVX2_INLINE BlockSum fused_sum(const RowFactors& a, const Factors& b, int
         _mm256_load_si256(reinterpret_cast<const __m256i*>(b.significand[first + k])));
     const __m256i aligned =
         _mm256_srlv_epi32(_mm256_abs_epi32(product), _mm256_sub_epi32(largest, exponents[k]));
-    sum = _mm256_add_epi32(sum, _mm256_sign_epi32(aligned, product));
+    sums[k % 4] = _mm256_add_epi32(sums[k % 4], _mm256_sign_epi32(aligned, product));
   }
+  const __m256i sum =
+      _mm256_add_epi32(_mm256_add_epi32(sums[0], sums[1]), _mm256_add_epi32(sums[2], sums[3]));
   const __m256i c_aligned =
-      _mm256_srlv_epi32(_mm256_slli_epi32(c_magnitude, model.fraction_bits - kFloatFraction),
-                        _mm256_sub_epi32(largest, c_exponent));
-  const __m256i c_sum = _mm256_sign_epi32(c_aligned, _mm256_or_si256(bits, one));
-
-  const __m256i last = _mm256_sub_epi32(largest, _mm256_set1_epi32(model.fraction_bits));
-  const __m256d low = _mm256_add_pd(_mm256_cvtepi32_pd(_mm256_castsi256_si128(sum)),
-                                    _mm256_cvtepi32_pd(_mm256_castsi256_si128(c_sum)));
-  const __m256d high = _mm256_add_pd(_mm256_cvtepi32_pd(_mm256_extracti128_si256(sum, 1)),
-                                     _mm256_cvtepi32_pd(_mm256_extracti128_si256(c_sum, 1)));
-  const __m128 d_low =
-      truncate_to_float(_mm256_mul_pd(low, power_of_two(_mm256_castsi256_si128(last))));
-  const __m128 d_high =
-      truncate_to_float(_mm256_mul_pd(high, power_of_two(_mm256_extracti128_si256(last, 1))));
-  const __m256 d = _mm256_set_m128(d_high, d_low);
-  const __m256i c_special = _mm256_cmpeq_epi32(field, _mm256_set1_epi32(0xff));
-  // A sum of nothing but negative zeros is one too: needs a negative c.
+      _mm256_srlv_epi32(_mm256_slli_epi32(start.magnitude, model.fraction_bits - kFloatFraction),
+                        _mm256_sub_epi32(largest, start.exponent));
+  const __m256i c_sign = _mm256_or_si256(_mm256_castps_si256(c), _mm256_set1_epi32(1));
+  const __m256 d = truncate_sums(sum, _mm256_sign_epi32(c_aligned, c_sign),
+                                 _mm256_sub_epi32(largest, _mm256_set1_epi32(model.fraction_bits)));
+  // A sum of nothing but negative zeros is one too, and needs a negative c.
   const __m256 zero_sum = _mm256_and_ps(c, _mm256_cmp_ps(d, _mm256_setzero_ps(), _CMP_EQ_OQ));
-  return {d, _mm256_movemask_ps(_mm256_or_ps(_mm256_castsi256_ps(c_special), zero_sum))};
+  return {d, _mm256_movemask_ps(_mm256_or_ps(_mm256_castsi256_ps(start.special), zero_sum))};
 }
 
 // d of one row and a panel.

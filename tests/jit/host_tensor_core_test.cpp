@@ -250,6 +250,17 @@ struct Warp {
 
 uint16 half(uint32 word, int i) { return static_cast<uint16>(word >> 16 * i); }
 
+TEST(HostTensorCore, VectorVersionTruncatesJustBelowTheLeastNormalNumber) {
+  uint16 a[8][kMmaDepth] = {}, b[8][kMmaDepth] = {};
+  float d[8][8] = {};
+  a[0][0] = bf16(0x1p-100f);
+  b[0][0] = bf16(0x1p-26f);
+  a[0][1] = bf16(-0x1p-100f);
+  b[0][1] = bf16(0x1p-51f);
+  multiply_tile(8, 8, a, b, d[0], kTensorCoreSm90);
+  EXPECT_EQ(d[0][0], 0x1p-126f - 0x1p-149f);
+}
+
 TEST(HostTensorCore, MmaTakesFragmentsAsThePtxIsaLaysThemOut) {
   Numbers numbers(3);
   numbers.next_kind();
