@@ -64,8 +64,8 @@ enum class Step : std::uint32_t {
   kInval
 };
 
-// Writes a random script for one barrier, with a model of it so that every step is legal and nothing that is recorded
-// depends on when a copy arrives.
+// Writes a random script for one barrier, with a model of it so that every step is legal and
+// nothing that is recorded depends on when a copy arrives.
 class ScriptWriter {
  public:
   explicit ScriptWriter(Random& random) : random_(random) {}
@@ -188,7 +188,8 @@ constexpr int kNumRows = 8;
 constexpr int kRowWords = 1024;
 constexpr int kTableWords = 4 * kNumRows;
 
-// source | target | bytes of each; sources from `source` on, gaps of 16 bytes or more between the targets.
+// source | target | bytes of each; sources from `source` on, gaps of 16 bytes or more between the
+// targets.
 void append_rows(Random& random, int source, Words* words) {
   int target = 4;
   for (const int bytes : kRowBytes) {

@@ -45,7 +45,6 @@ Source group_source(const Group& group, const std::string& arch) {
   source.symbols.assign(symbols.begin(), symbols.end());
   if (is_available(Needs::kSm90, arch)) source.text += "#define ATTUNE_CONFORMANCE_SM90 1\n";
   if (is_available(Needs::kSm90a, arch)) source.text += "#define ATTUNE_ARCH_SM90A 1\n";
-  source.text += "#include \"templates/device/ptx_hopper.cuh\"\n";
   source.text += text_of("common.cuh");
   source.text += text_of(group.name + ".cuh");
   source.headers.assign(embedded_files().begin(), embedded_files().end());

@@ -1,5 +1,5 @@
-// The conformance suite: one primitive of the templates a case, the same on every device. The GPU's outputs are kept
-// in tests/data/conformance/; inputs come from seeds.
+// The conformance suite: one primitive of the templates a case, the same on every device. The GPU's
+// outputs are kept in tests/data/conformance/; inputs come from seeds.
 #pragma once
 
 #include <array>

@@ -25,8 +25,8 @@ struct Bounded {
   double error;  // largest, absolute
 };
 
-// The documented errors of PTX ISA 9.0: ex2 within 2 ulp, lg2 within 2^-22 absolute between 0.5 and 2 and relative
-// elsewhere, rcp within 1 ulp.
+// The documented errors of PTX ISA 9.0: ex2 within 2 ulp, lg2 within 2^-22 absolute between 0.5 and
+// 2 and relative elsewhere, rcp within 1 ulp.
 Bounded bound_of(Judge judge, std::uint32_t input) {
   const double x = flushed(input);
   if (judge == Judge::kExp2) {

@@ -11,8 +11,8 @@ namespace attune::conformance {
 // The folder of the fixtures: beside a bundle's programs, or in the source tree.
 std::filesystem::path fixture_folder();
 
-// A file: magic, digest of the contents, zstd of the contents. The words of a case lie as four planes of bytes, which
-// takes a tenth off random floats and nine tenths off most else.
+// A file: magic, digest of the contents, zstd of the contents. The words of a case lie as four
+// planes of bytes, which takes a tenth off random floats and nine tenths off most else.
 std::string encode(const Outputs& outputs);
 Outputs decode(const std::string& file);  // throws InvalidArgument when it is damaged
 

@@ -1,5 +1,5 @@
-// Every case on the GPU, against what a GPU gave before. ATTUNE_RECORD_FIXTURES=FOLDER writes the outputs to FOLDER
-// instead, one file a group.
+// Every case on the GPU, against what a GPU gave before. ATTUNE_RECORD_FIXTURES=FOLDER writes the
+// outputs to FOLDER instead, one file a group.
 #include <cstdlib>
 
 #include <gtest/gtest.h>

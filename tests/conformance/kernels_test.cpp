@@ -1,4 +1,5 @@
-// The kernels of the suite compile for the first architecture that can have them and for the fullest, without a spill.
+// The kernels of the suite compile for the first architecture that can have them and for the
+// fullest, without a spill.
 #include <algorithm>
 
 #include <gtest/gtest.h>

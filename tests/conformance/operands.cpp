@@ -154,8 +154,9 @@ void single_product(Random& r, int index, Operands& o) {
   if (index % 2 == 1) fill_c(o, [&] { return r.wide(0, 26); });
 }
 
-// 1 or C, and far below it one or two products: how many bits behind the largest term are kept, and whether what is
-// cut off still rounds. Row: exponent of the small product; column: its mantissa and sign, and a second one.
+// 1 or C, and far below it one or two products: how many bits behind the largest term are kept, and
+// whether what is cut off still rounds. Row: exponent of the small product; column: its mantissa
+// and sign, and a second one.
 void sticky(Random& r, int index, Operands& o) {
   fill_zero(o);
   const int big = r.between(0, 15);
@@ -192,8 +193,8 @@ void many_small(Random& r, int index, Operands& o) {
   }
 }
 
-// Large products cancel across the halves, quarters or neighbours of k; small ones survive only where they are summed
-// apart from the large ones.
+// Large products cancel across the halves, quarters or neighbours of k; small ones survive only
+// where they are summed apart from the large ones.
 void grouping(Random& r, int index, Operands& o) {
   constexpr int kDistance[] = {8, 4, 2, 1};
   const int distance = kDistance[index % 4];

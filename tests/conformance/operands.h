@@ -1,4 +1,5 @@
-// Operands of one tensor-core product, C [m, n] + A [m, 16] * B [16, n], made to show how the hardware sums.
+// Operands of one tensor-core product, C [m, n] + A [m, 16] * B [16, n], made to show how the
+// hardware sums.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// Random numbers that are the same on every machine: integers, and floats made without the math library.
+// Random numbers that are the same on every machine: integers, and floats made without the math
+// library.
 #pragma once
 
 #include <bit>
@@ -16,7 +17,8 @@ class Random {
   int between(int low, int high);  // both included
   bool coin() { return (next() >> 63) != 0; }
   float normal();  // deviation 1, a sum of twelve uniform numbers
-  // A float of a random sign and mantissa of `mantissa_bits` bits, with an exponent from `low` to `high`.
+  // A float of a random sign and mantissa of `mantissa_bits` bits, with an exponent from `low` to
+  // `high`.
   float wide(int low, int high, int mantissa_bits = 23);
   // 0 to count - 1 in random order.
   std::vector<int> permutation(int count);

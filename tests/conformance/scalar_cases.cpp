@@ -55,7 +55,8 @@ Case approximate_case(std::string name, std::string kernel, Judge judge, int low
   return one;
 }
 
-// Pairs and triples: all of the special values with each other, then numbers near each other and far apart.
+// Pairs and triples: all of the special values with each other, then numbers near each other and
+// far apart.
 Words float_tuples(Random& random, std::size_t each, std::size_t count) {
   const std::vector<std::uint32_t>& special = special_floats();
   Words words;

@@ -26,7 +26,8 @@ int swizzle_field(int swizzle_bytes) {
 
 int round_up(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-// K-major: groups of 8 rows, in each of them 16-byte columns (no swizzle) or rows of a swizzle's width.
+// K-major: groups of 8 rows, in each of them 16-byte columns (no swizzle) or rows of a swizzle's
+// width.
 Layout k_major(int rows, int steps, int swizzle_bytes) {
   Layout layout{"k", false, swizzle_bytes};
   if (swizzle_bytes == 0) {
@@ -62,8 +63,8 @@ Layout mn_major(int rows, int steps, int swizzle_bytes) {
   return layout;
 }
 
-// What a lane's accumulators and registers hold is random; the image is small whole numbers, so that every sum is
-// exact and the case is about addresses alone.
+// What a lane's accumulators and registers hold is random; the image is small whole numbers, so
+// that every sum is exact and the case is about addresses alone.
 struct Shape {
   int n = 8;
   bool registers = false;

@@ -57,8 +57,9 @@ enum ScriptStep : uint32 {
   kInval,
 };
 
-// One thread runs args[0] steps. Behind each: test_wait of parity 0, of parity 1, and what a kTryWait
-// gave; nothing where a copy has just been issued. in [steps, step | operand | record], out [steps].
+// One thread runs args[0] steps. Behind each: test_wait of parity 0, of parity 1, and what a
+// kTryWait gave; nothing where a copy has just been issued. in [steps, step | operand | record],
+// out [steps].
 __device__ __forceinline__ void mbarrier_script(const ConformanceParams& p) {
   extern __shared__ __align__(1024) unsigned char smem[];
   if (threadIdx.x != 0) return;
@@ -153,8 +154,8 @@ __device__ __forceinline__ void cp_async_mbarrier(const ConformanceParams& p) {
   for (int i = 0; i < 4; ++i) p.out[4 * threadIdx.x + i] = words[4 * other + i];
 }
 
-// 64 threads; args[0] copies, one a phase. in [copies, source | target | bytes, 4 words each || data],
-// source and target in words, out [args[1] words of shared memory].
+// 64 threads; args[0] copies, one a phase. in [copies, source | target | bytes, 4 words each ||
+// data], source and target in words, out [args[1] words of shared memory].
 __device__ __forceinline__ void bulk_load(const ConformanceParams& p) {
   extern __shared__ __align__(1024) unsigned char smem[];
   const uint32 barrier = smem_address(smem);

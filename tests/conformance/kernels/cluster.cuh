@@ -1,4 +1,5 @@
-// Clusters: ranks, shared memory of other CTAs, their barriers, multicast. args[0] is the cluster size.
+// Clusters: ranks, shared memory of other CTAs, their barriers, multicast. args[0] is the cluster
+// size.
 #ifdef ATTUNE_CONFORMANCE_SM90
 
 namespace attune {
@@ -8,8 +9,8 @@ __device__ __forceinline__ void cluster_sync() {
   barrier_cluster_wait();
 }
 
-// 64 threads. Every CTA reads its right neighbour's words and writes to its left neighbour's.
-// in [CTAs, 64], out [CTAs, rank | read 64 | read 64 (v4) | written 64 | written 64 (v4)], 320 words.
+// 64 threads. Every CTA reads its right neighbour's words and writes to its left neighbour's. in
+// [CTAs, 64], out [CTAs, rank | read 64 | read 64 (v4) | written 64 | written 64 (v4)], 320 words.
 __device__ __forceinline__ void cluster_memory(const ConformanceParams& p) {
   extern __shared__ __align__(1024) unsigned char smem[];
   uint32* const words = reinterpret_cast<uint32*>(smem);  // own 64 | written 64 | written 64

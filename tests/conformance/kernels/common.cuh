@@ -1,7 +1,6 @@
 // What the kernels of the conformance suite share. Each runs one primitive on the words of `in` and
-// writes all that it gives to `out`; run_case() (tests/conformance/run.h) launches them on any device.
-#pragma once
-
+// writes all that it gives to `out`; run_case() (tests/conformance/run.h) launches them on any
+// device.
 #include "templates/device/ptx_hopper.cuh"
 
 namespace attune {
@@ -35,8 +34,8 @@ __device__ __forceinline__ void copy_words(uint32* to, const uint32* from, int c
 
 }  // namespace attune
 
-#define ATTUNE_CONFORMANCE_KERNEL(name, threads)                      \
-  extern "C" __global__ void __launch_bounds__(threads)               \
-  conformance_##name(const __grid_constant__ attune::ConformanceParams p) { \
-    attune::name(p);                                                  \
+#define ATTUNE_CONFORMANCE_KERNEL(name, threads)                                \
+  extern "C" __global__ void __launch_bounds__(threads)                         \
+      conformance_##name(const __grid_constant__ attune::ConformanceParams p) { \
+    attune::name(p);                                                            \
   }

@@ -3,7 +3,8 @@
 
 namespace attune {
 
-// args: 0 rank, 1 offset of the box in shared memory, 2 its bytes, 3 words to show, 4.. coordinates.
+// args: 0 rank, 1 offset of the box in shared memory, 2 its bytes, 3 words to show, 4..
+// coordinates.
 __device__ __forceinline__ void load_box(const ConformanceParams& p, uint32 smem, uint32 barrier) {
   const int* const at = p.args + 4;
   const void* const map = &p.map;

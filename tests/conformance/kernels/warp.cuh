@@ -13,13 +13,13 @@ __device__ __forceinline__ void shuffle(const ConformanceParams& p) {
     out[0] = __shfl_sync(0xffffffffu, value, operand, width);
     out[32] = __shfl_up_sync(0xffffffffu, value, static_cast<unsigned>(operand & 31), width);
     out[64] = __shfl_down_sync(0xffffffffu, value, static_cast<unsigned>(operand & 31), width);
-    out[96] = __float_as_uint(
-        __shfl_xor_sync(0xffffffffu, __uint_as_float(value), operand & 31, width));
+    out[96] =
+        __float_as_uint(__shfl_xor_sync(0xffffffffu, __uint_as_float(value), operand & 31, width));
   }
 }
 
-// One warp; args[0] steps. in [steps, predicates | mask], out [steps, 6, 32]: any, all and ballot of
-// the warp, then of the lanes in the mask.
+// One warp; args[0] steps. in [steps, predicates | mask], out [steps, 6, 32]: any, all and ballot
+// of the warp, then of the lanes in the mask.
 __device__ __forceinline__ void vote(const ConformanceParams& p) {
   const uint32 lane = threadIdx.x;
   for (int step = 0; step < p.args[0]; ++step) {
@@ -177,7 +177,7 @@ ATTUNE_CONFORMANCE_KERNEL(elect, 32)
 #endif
 #ifdef ATTUNE_ARCH_SM90A
 extern "C" __global__ void __launch_bounds__(384, 1)
-conformance_setmaxnreg(const __grid_constant__ attune::ConformanceParams p) {
+    conformance_setmaxnreg(const __grid_constant__ attune::ConformanceParams p) {
   attune::setmaxnreg(p);
 }
 #endif

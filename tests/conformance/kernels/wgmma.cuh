@@ -1,8 +1,8 @@
 // wgmma.mma_async, one warpgroup a CTA. Shared memory is given as it lies there, so the descriptors
 // are part of the input: args 0 words of the image, 1 and 2 offsets of A and B in bytes, 3 and 4
 // leading and stride offset of A, 5 and 6 of B, 7 and 8 swizzles, 9 k steps, 10 and 11 bytes from
-// step to step of A and B.
-// in [CTAs, image | 128 threads x (N / 2 accumulators | steps x 4 registers of A)], out [CTAs, 128, N / 2].
+// step to step of A and B. in [CTAs, image | 128 threads x (N / 2 accumulators | steps x 4
+// registers of A)], out [CTAs, 128, N / 2].
 #ifdef ATTUNE_ARCH_SM90A
 
 namespace attune {
@@ -28,8 +28,8 @@ __device__ __forceinline__ void wgmma(const ConformanceParams& p) {
   for (int i = 0; i < kCount; ++i) d[i] = __uint_as_float(mine[i]);
   const uint32 base = smem_address(smem);
   for (int step = 0; step < steps; ++step) {
-    const uint64 b = descriptor(base + static_cast<uint32>(p.args[2] + step * p.args[11]), p.args[5],
-                                p.args[6], p.args[8]);
+    const uint64 b = descriptor(base + static_cast<uint32>(p.args[2] + step * p.args[11]),
+                                p.args[5], p.args[6], p.args[8]);
     if constexpr (kRegisters) {
       uint32 a[4];
 #pragma unroll
@@ -55,17 +55,17 @@ __device__ __forceinline__ void wgmma(const ConformanceParams& p) {
 
 }  // namespace attune
 
-#define ATTUNE_WGMMA_KERNEL(name, ...)                                                  \
-  extern "C" __global__ void __launch_bounds__(128)                                     \
-  conformance_wgmma_##name(const __grid_constant__ attune::ConformanceParams p) {       \
-    attune::wgmma<__VA_ARGS__>(p);                                                      \
+#define ATTUNE_WGMMA_KERNEL(name, ...)                                                \
+  extern "C" __global__ void __launch_bounds__(128)                                   \
+      conformance_wgmma_##name(const __grid_constant__ attune::ConformanceParams p) { \
+    attune::wgmma<__VA_ARGS__>(p);                                                    \
   }
-#define ATTUNE_WGMMA_KERNELS(n)                                \
-  ATTUNE_WGMMA_KERNEL(n##n_ss_kk, n, false, 1, 0, 0)           \
-  ATTUNE_WGMMA_KERNEL(n##n_ss_mk, n, false, 1, 1, 0)           \
-  ATTUNE_WGMMA_KERNEL(n##n_ss_kn, n, false, 1, 0, 1)           \
-  ATTUNE_WGMMA_KERNEL(n##n_ss_mn, n, false, 1, 1, 1)           \
-  ATTUNE_WGMMA_KERNEL(n##n_rs_kk, n, true, 1, 0, 0)            \
+#define ATTUNE_WGMMA_KERNELS(n)                      \
+  ATTUNE_WGMMA_KERNEL(n##n_ss_kk, n, false, 1, 0, 0) \
+  ATTUNE_WGMMA_KERNEL(n##n_ss_mk, n, false, 1, 1, 0) \
+  ATTUNE_WGMMA_KERNEL(n##n_ss_kn, n, false, 1, 0, 1) \
+  ATTUNE_WGMMA_KERNEL(n##n_ss_mn, n, false, 1, 1, 1) \
+  ATTUNE_WGMMA_KERNEL(n##n_rs_kk, n, true, 1, 0, 0)  \
   ATTUNE_WGMMA_KERNEL(n##n_rs_kn, n, true, 1, 0, 1)
 ATTUNE_WGMMA_KERNELS(8)
 ATTUNE_WGMMA_KERNELS(16)
