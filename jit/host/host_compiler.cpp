@@ -23,7 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What names the compiler and shows that it is one: it has to know the language version.
 struct FoundProgram {
   std::string path;
   std::string version;  // "g++ 12.2.0"
@@ -39,15 +38,18 @@ std::string_view macro(std::string_view output, std::string_view name) {
   return output.substr(begin, output.find('\n', begin) - begin);
 }
 
-// Asks a program for its predefined macros, which read alike whatever name it is called by; adds
-// it to `tried` when it is no compiler that serves.
+// Asks a program for its predefined macros, which read alike whatever name it is called by, with
+// the options of every compile: one that is too old for them is passed over now. Adds a program
+// that does not serve to `tried`.
 std::optional<FoundProgram> ask(const std::string& program, std::string* tried) {
   // A relative path is meant from here, not from where the compiler runs.
   const bool is_path = program.find('/') != std::string::npos;
   FoundProgram found;
   found.path = is_path ? fs::absolute(program).string() : program;
-  const ProgramRun run =
-      run_program({found.path, "-std=c++20", "-dM", "-E", "-x", "c++", "/dev/null"}, {"LC_ALL=C"});
+  std::vector<std::string> command = host_options({});
+  command.insert(command.begin(), found.path);
+  command.insert(command.end(), {"-dM", "-E", "-x", "c++", "/dev/null"});
+  const ProgramRun run = run_program(command, {"LC_ALL=C"});
   const std::string_view clang = macro(run.output, "__clang_major__");
   const std::string_view gcc = macro(run.output, "__GNUC__");
   if (run.problem.empty() && run.end.is_success && !gcc.empty()) {
@@ -78,7 +80,7 @@ FoundProgram find_program(const HostCompilerSearch& search) {
   throw DeviceUnavailable(is_explicit ? "no C++ compiler at the given place"
                                       : "no C++ compiler found for the host device",
                           fmt::format("tried {}", tried),
-                          "install one with `apt-get install g++` (10 or later, or clang 12 or "
+                          "install one with `apt-get install g++` (11 or later, or clang 12 or "
                           "later), or name it in ATTUNE_CXX");
 }
 
