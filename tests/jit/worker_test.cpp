@@ -145,6 +145,18 @@ TEST_F(WorkerTest, ReportsAMissingNvrtc) {
   });
 }
 
+TEST_F(WorkerTest, CompilesForGpuAndHostInOneWorker) {
+  std::vector<CompileJob> work = jobs(3);
+  work[1].arch = "host";
+  work[1].source.text = "int value = kMissing;\n";
+  CompilePool pool(options(1));
+  std::map<std::size_t, CompileOutcome> outcomes;
+  pool.run(work, [&](const CompileOutcome& outcome) { outcomes[outcome.id] = outcome; });
+  EXPECT_TRUE(outcomes[0].binary.has_value()) << outcomes[0].error;
+  EXPECT_NE(outcomes[1].error.find("kMissing"), std::string::npos) << outcomes[1].error;
+  EXPECT_TRUE(outcomes[2].binary.has_value()) << outcomes[2].error;
+}
+
 TEST_F(WorkerTest, LeavesWhenItsInputEnds) {
   WorkerProcess worker(find_worker_program());
   ASSERT_EQ(shutdown(worker.socket(), SHUT_WR), 0);
