@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "jit/compiler.h"
+#include "jit/host/host_info.h"
 #include "tests/cache/fixtures.h"
 
 namespace attune {
@@ -107,6 +109,35 @@ TEST_F(CacheKey, EveryFieldOfTheGpuIdentityCounts) {
     EXPECT_TRUE(store_->measurements(gpu, sample_problem(), sample_toolchain()).empty()) << field;
     EXPECT_TRUE(store_->winners(gpu.identity()).empty()) << field;
   }
+}
+
+TEST_F(CacheKey, AWinnerOfTheHostNeverAnswersForAGpu) {
+  const auto store = TuneStore::open_in_memory();
+  const DeviceInfo host = host_device_info();
+  Winner winner = sample_winner();
+  winner.toolchain.compiler_version = "g++ 12.2.0";
+  winner.driver_version.clear();
+  store->put_winner(host, winner);
+  const auto answers = [&](const DeviceInfo& device) {
+    Problem narrower = winner.problem;
+    narrower.kv.min = 2;
+    return store->find_winner(device, winner.problem, winner.toolchain).has_value() ||
+           store->find_winner(device, narrower, winner.toolchain).has_value() ||
+           !store->winners(device.identity()).empty();
+  };
+  EXPECT_TRUE(answers(host));
+  EXPECT_FALSE(answers(sample_gpu()));
+  DeviceInfo alike = host;  // a GPU that differs from the host in nothing but what it runs
+  alike.arch = "sm_90a";
+  EXPECT_FALSE(answers(alike));
+  EXPECT_FALSE(answers(host_device_info({.checks = HostChecks::kAccesses})));
+}
+
+TEST_F(CacheKey, AWinnerOfAGpuNeverAnswersForTheHost) {
+  DeviceInfo host = sample_gpu();
+  host.arch = "host";
+  EXPECT_FALSE(store_->find_winner(host, sample_problem(), sample_toolchain()));
+  EXPECT_NE(compile_options("host"), compile_options("sm_90a"));
 }
 
 TEST_F(CacheKey, WhatIsNotTheGpusIdentityDoesNotCount) {
