@@ -21,10 +21,10 @@ constexpr const char* kExamples = R"(Examples:
   attune doctor --no-gpu --json
 Exit codes: 0 all is well, 1 something is broken, 3 no usable GPU.)";
 
-constexpr const char* kVariables[] = {"ATTUNE_CACHE",  "ATTUNE_CACHE_DIR",     "ATTUNE_NVRTC",
-                                      "ATTUNE_WORKER", "ATTUNE_PRESETS",       "XDG_CACHE_HOME",
-                                      "HOME",          "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH",
-                                      "NO_COLOR"};
+constexpr const char* kVariables[] = {
+    "ATTUNE_CACHE",         "ATTUNE_CACHE_DIR", "ATTUNE_NVRTC",   "ATTUNE_CXX",
+    "ATTUNE_WORKER",        "ATTUNE_PRESETS",   "XDG_CACHE_HOME", "HOME",
+    "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH",  "NO_COLOR"};
 
 struct DoctorFlags {
   bool no_gpu = false;

@@ -14,7 +14,7 @@ class OptionsTest : public ::testing::Test {
   ~OptionsTest() override { clear(); }
   static void clear() {
     for (const char* name : {"ATTUNE_CACHE", "ATTUNE_CACHE_DIR", "XDG_CACHE_HOME", "HOME",
-                             "ATTUNE_NVRTC", "ATTUNE_WORKER"}) {
+                             "ATTUNE_NVRTC", "ATTUNE_CXX", "ATTUNE_WORKER"}) {
       unsetenv(name);
     }
   }
@@ -25,6 +25,7 @@ TEST_F(OptionsTest, AnEmptyEnvironmentMeansMemoryAlone) {
   const Options options = Options::from_environment();
   EXPECT_EQ(options.cache_path, "");
   EXPECT_EQ(options.nvrtc_path, "");
+  EXPECT_EQ(options.cxx_path, "");
   EXPECT_EQ(options.worker_path, "");
   EXPECT_EQ(options.on_miss, OnMiss::kDefault);
   EXPECT_FALSE(options.strict);
@@ -43,9 +44,11 @@ TEST_F(OptionsTest, TheMoreSpecialPlaceOfTheCacheWins) {
 
 TEST_F(OptionsTest, ReadsWhereTheCompilerIs) {
   set("ATTUNE_NVRTC", "/opt/nvrtc/lib");
+  set("ATTUNE_CXX", "/opt/gcc/bin/g++");
   set("ATTUNE_WORKER", "/opt/attune/bin/attune-compile-worker");
   const Options options = Options::from_environment();
   EXPECT_EQ(options.nvrtc_path, "/opt/nvrtc/lib");
+  EXPECT_EQ(options.cxx_path, "/opt/gcc/bin/g++");
   EXPECT_EQ(options.worker_path, "/opt/attune/bin/attune-compile-worker");
 }
 
