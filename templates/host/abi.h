@@ -24,7 +24,7 @@ struct Index3 {
 // Where a thread is. Constant for the life of a thread.
 struct Place {
   Index3 thread_idx, block_idx, block_dim, grid_dim;
-  Index3 cluster_dim;   // in CTAs; 1, 1, 1 without clusters
+  Index3 cluster_dim;     // in CTAs; 1, 1, 1 without clusters
   unsigned cluster_rank;  // of this CTA in its cluster
   unsigned lane, warp;
 };
@@ -51,14 +51,15 @@ struct Wgmma {
 // One cp.async.bulk: a row of bytes, or a box of a tensor map. Shared and barrier addresses may be of another CTA of
 // the cluster.
 struct BulkCopy {
-  uint32 smem;             // destination of a load, source of a store
-  const void* global;      // of a row of bytes; the destination for a store
-  uint32 bytes;            // of a row of bytes, a multiple of 16
-  const void* tensor_map;  // of a box; nullptr for a row of bytes
-  int rank;                // of the tensor
+  uint32 smem;                      // destination of a load, source of a store
+  const void* global;               // of a row of bytes; the destination for a store
+  uint32 bytes;                     // of a row of bytes, a multiple of 16
+  const void* tensor_map;           // of a box; nullptr for a row of bytes
+  int rank;                         // of the tensor
   int coordinates[kMaxTensorRank];  // innermost first, in elements
-  uint32 mbarrier;         // that gets complete_tx; 0 for a store
-  uint32 cta_mask;         // CTAs of the cluster that receive it at the same offsets; 0: only the one `smem` is in
+  uint32 mbarrier;                  // that gets complete_tx; 0 for a store
+  uint32
+      cta_mask;  // CTAs of the cluster that receive it at the same offsets; 0: only the one `smem` is in
 };
 
 struct Abi {
@@ -103,8 +104,9 @@ struct Abi {
   void (*mbarrier_invalidate)(uint32 mbarrier);
   void (*mbarrier_arrive)(uint32 mbarrier, uint32 count);
   void (*mbarrier_expect_tx)(uint32 mbarrier, uint32 bytes);
-  int (*mbarrier_test_wait)(uint32 mbarrier, uint32 parity);  // whether the phase of that parity is complete
-  int (*mbarrier_try_wait)(uint32 mbarrier, uint32 parity);   // as test_wait, after waiting for it
+  int (*mbarrier_test_wait)(uint32 mbarrier,
+                            uint32 parity);  // whether the phase of that parity is complete
+  int (*mbarrier_try_wait)(uint32 mbarrier, uint32 parity);  // as test_wait, after waiting for it
 
   // Bulk copies.
   void (*bulk_load)(const BulkCopy* copy);

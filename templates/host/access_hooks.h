@@ -4,17 +4,18 @@
 
 #include "templates/host/abi.h"
 
-#define ATTUNE_HOOK extern "C" __attribute__((visibility("default"), no_sanitize("thread"), used)) void
-#define ATTUNE_ACCESS(name, size, is_write)                                                        \
-  ATTUNE_HOOK name(void* pointer) {                                                                \
-    attune_host_abi->access(pointer, size, is_write, __builtin_return_address(0));                 \
+#define ATTUNE_HOOK \
+  extern "C" __attribute__((visibility("default"), no_sanitize("thread"), used)) void
+#define ATTUNE_ACCESS(name, size, is_write)                                        \
+  ATTUNE_HOOK name(void* pointer) {                                                \
+    attune_host_abi->access(pointer, size, is_write, __builtin_return_address(0)); \
   }
-#define ATTUNE_ACCESSES(size)                                 \
-  ATTUNE_ACCESS(__tsan_read##size, size, 0)                   \
-  ATTUNE_ACCESS(__tsan_write##size, size, 1)                  \
-  ATTUNE_ACCESS(__tsan_unaligned_read##size, size, 0)         \
-  ATTUNE_ACCESS(__tsan_unaligned_write##size, size, 1)        \
-  ATTUNE_ACCESS(__tsan_volatile_read##size, size, 0)          \
+#define ATTUNE_ACCESSES(size)                          \
+  ATTUNE_ACCESS(__tsan_read##size, size, 0)            \
+  ATTUNE_ACCESS(__tsan_write##size, size, 1)           \
+  ATTUNE_ACCESS(__tsan_unaligned_read##size, size, 0)  \
+  ATTUNE_ACCESS(__tsan_unaligned_write##size, size, 1) \
+  ATTUNE_ACCESS(__tsan_volatile_read##size, size, 0)   \
   ATTUNE_ACCESS(__tsan_volatile_write##size, size, 1)
 
 ATTUNE_ACCESSES(1)

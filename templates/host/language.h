@@ -7,15 +7,20 @@
 // The table of the device that loaded this module.
 extern "C" __attribute__((visibility("default"))) const attune::host::Abi* attune_host_abi;
 
-#define __global__ static
+#define __global__ __attribute__((visibility("hidden")))
 #define __device__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __align__(bytes) __attribute__((aligned(bytes)))
 // A CTA runs on one OS thread, so thread-local is what its threads share. Dynamic shared memory is the array
-// attune::smem of ATTUNE_HOST_MODULE; every template declares it by that name.
+// attune::smem; every template declares it by that name.
 #define __shared__ thread_local
+
+namespace attune {
+// Here and not behind the unit: an array that is defined already needs no initialization at its first use.
+alignas(host::kSmemAlignment) thread_local unsigned char smem[host::kMaxSmemBytes];
+}  // namespace attune
 
 #define threadIdx (attune_host_abi->place()->thread_idx)
 #define blockIdx (attune_host_abi->place()->block_idx)
@@ -79,7 +84,9 @@ inline unsigned long long clock64() { return attune_host_abi->clock(); }
   attune_host_abi->trap("__trap()");
   __builtin_unreachable();
 }
-inline unsigned long __cvta_generic_to_shared(const void* pointer) { return attune_host_abi->smem_address(pointer); }
+inline unsigned long __cvta_generic_to_shared(const void* pointer) {
+  return attune_host_abi->smem_address(pointer);
+}
 
 inline int __all_sync(unsigned mask, int predicate) {
   return static_cast<int>(attune_host_abi->vote(mask, attune::host::Vote::kAll, predicate));
@@ -142,11 +149,13 @@ inline T __shfl_sync(unsigned mask, T value, int lane, int width = 32) {
 }
 template <typename T>
 inline T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-  return attune::host::shuffle(mask, attune::host::Shuffle::kUp, value, static_cast<int>(delta), width);
+  return attune::host::shuffle(mask, attune::host::Shuffle::kUp, value, static_cast<int>(delta),
+                               width);
 }
 template <typename T>
 inline T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-  return attune::host::shuffle(mask, attune::host::Shuffle::kDown, value, static_cast<int>(delta), width);
+  return attune::host::shuffle(mask, attune::host::Shuffle::kDown, value, static_cast<int>(delta),
+                               width);
 }
 template <typename T>
 inline T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32) {
@@ -184,25 +193,23 @@ inline T atomicXor(T* pointer, T operand) {
 template <typename T>
 inline T atomicCAS(T* pointer, T expected, T desired) {
   using namespace attune::host;
-  return value_of<T>(attune_host_abi->atomic_cas(number_of(T()), pointer, bits_of(expected), bits_of(desired)));
+  return value_of<T>(
+      attune_host_abi->atomic_cas(number_of(T()), pointer, bits_of(expected), bits_of(desired)));
 }
 
 // Behind a unit: what the device looks for in the module, and once for each kernel its entry.
 #define ATTUNE_HOST_EXPORT extern "C" __attribute__((visibility("default"), used))
-#define ATTUNE_HOST_MODULE                                                                         \
-  ATTUNE_HOST_EXPORT const attune::host::Abi* attune_host_abi;                                     \
-  const attune::host::Abi* attune_host_abi = nullptr;                                              \
-  ATTUNE_HOST_EXPORT const int attune_host_abi_version;                                            \
-  const int attune_host_abi_version = attune::host::kAbiVersion;                                   \
-  namespace attune {                                                                               \
-  alignas(attune::host::kSmemAlignment) thread_local unsigned char smem[attune::host::kMaxSmemBytes]; \
-  }                                                                                                \
+#define ATTUNE_HOST_MODULE                                       \
+  ATTUNE_HOST_EXPORT const attune::host::Abi* attune_host_abi;   \
+  const attune::host::Abi* attune_host_abi = nullptr;            \
+  ATTUNE_HOST_EXPORT const int attune_host_abi_version;          \
+  const int attune_host_abi_version = attune::host::kAbiVersion; \
   ATTUNE_HOST_EXPORT unsigned char* attune_host_smem() { return attune::smem; }
-#define ATTUNE_HOST_ENTRY(symbol)                                                                  \
-  ATTUNE_HOST_EXPORT void attune_entry_##symbol(const void* params) {                              \
-    attune::host::call(&symbol, params);                                                           \
-  }                                                                                                \
-  ATTUNE_HOST_EXPORT const unsigned long attune_params_##symbol;                                   \
+#define ATTUNE_HOST_ENTRY(symbol)                                     \
+  ATTUNE_HOST_EXPORT void attune_entry_##symbol(const void* params) { \
+    attune::host::call(&symbol, params);                              \
+  }                                                                   \
+  ATTUNE_HOST_EXPORT const unsigned long attune_params_##symbol;      \
   const unsigned long attune_params_##symbol = attune::host::size_of_params(&symbol);
 
 #ifdef __SANITIZE_THREAD__

@@ -1,0 +1,54 @@
+// Fibers: the threads of a CTA, all on one OS thread. Built on Boost.Context's switch of a few nanoseconds; leaving a
+// fiber unfinished releases nothing of what its frames hold, so only kernels run on them.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+namespace attune::host {
+
+// Memory for a stack with an inaccessible page below it.
+class FiberStack {
+ public:
+  explicit FiberStack(std::size_t bytes);
+  FiberStack(FiberStack&& other) noexcept;
+  FiberStack& operator=(FiberStack&&) = delete;
+  ~FiberStack();
+
+  void* top() const;
+  const void* bottom() const;
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  unsigned char* memory_ = nullptr;  // the guard page first
+  std::size_t bytes_ = 0;            // of the stack, without the guard page
+};
+
+// One suspended line of execution: a fiber, or the OS thread that started them.
+class Fiber {
+ public:
+  using Entry = void (*)(void* argument);
+
+  // The line of execution that is running already.
+  Fiber() = default;
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+
+  // Makes it start with `entry`, which never returns, when it is switched to. Whatever it ran before is forgotten.
+  void arm(const FiberStack& stack, Entry entry, void* argument);
+
+  // Suspends `from`, which has to be the running one, and goes on with `to`.
+  static void switch_to(Fiber* from, Fiber* to);
+
+ private:
+  struct Start;
+  void* context_ = nullptr;
+  Entry entry_ = nullptr;
+  void* argument_ = nullptr;
+  // What the address sanitizer is told at a switch; the OS thread's are learned from it.
+  const void* stack_bottom_ = nullptr;
+  std::size_t stack_bytes_ = 0;
+  void* fake_stack_ = nullptr;
+};
+
+}  // namespace attune::host

@@ -1,0 +1,427 @@
+#include "jit/host/runner.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "jit/host/checks.h"
+#include "jit/host/operations.h"
+#include "jit/host/window.h"
+
+namespace attune::host {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr std::size_t kStackBytes = 512 << 10;  // redzones and no sharing of stack slots
+#else
+constexpr std::size_t kStackBytes = 128 << 10;
+#endif
+// What shared memory holds at the start: NaN as bf16 and as float, so that a read of what was never written shows.
+constexpr unsigned char kSmemPoison = 0xff;
+// Rounds in which threads only ask and nothing happens, after which they are taken for deadlocked.
+constexpr int kIdleRounds = 1000;
+
+thread_local Runner* current_runner = nullptr;
+
+Index3 block_of(const Launch& launch, std::uint64_t cluster_index, unsigned rank) {
+  const Index3 clusters{launch.grid.x / launch.cluster.x, launch.grid.y / launch.cluster.y,
+                        launch.grid.z / launch.cluster.z};
+  const auto x = static_cast<unsigned>(cluster_index % clusters.x);
+  const auto y = static_cast<unsigned>(cluster_index / clusters.x % clusters.y);
+  const auto z = static_cast<unsigned>(cluster_index / clusters.x / clusters.y);
+  return {x * launch.cluster.x + rank % launch.cluster.x,
+          y * launch.cluster.y + rank / launch.cluster.x % launch.cluster.y,
+          z * launch.cluster.z + rank / launch.cluster.x / launch.cluster.y};
+}
+
+// "3", "0-31" or "0-31 and 5 more".
+std::string thread_ranges(const std::vector<int>& threads) {
+  std::string text;
+  std::size_t at = 0;
+  for (int shown = 0; at < threads.size() && shown < 4; ++shown) {
+    std::size_t end = at + 1;
+    while (end < threads.size() && threads[end] == threads[end - 1] + 1) ++end;
+    text += text.empty() ? "" : ", ";
+    text += end - at == 1 ? fmt::format("{}", threads[at])
+                          : fmt::format("{}-{}", threads[at], threads[end - 1]);
+    at = end;
+  }
+  if (at < threads.size()) text += fmt::format(" and {} more", threads.size() - at);
+  return text;
+}
+
+}  // namespace
+
+Runner::Runner(std::unique_ptr<Checks> checks) : checks_(std::move(checks)) {}
+Runner::~Runner() = default;
+
+Runner& Runner::current() { return *current_runner; }
+
+std::optional<Fault> Runner::run(const Launch& launch, std::uint64_t cluster_index) {
+  launch_ = &launch;
+  current_runner = this;
+  fault_.reset();
+  ready_.clear();
+  polling_.clear();
+  deferred_.clear();
+  idle_rounds_ = 0;
+  num_alive_ = 0;
+  num_at_cluster_ = 0;
+  waiting_at_cluster_.clear();
+  num_ctas_ = launch.cluster.x * launch.cluster.y * launch.cluster.z;
+  locate_window();
+  const std::size_t num_threads =
+      std::size_t{launch.block.x} * launch.block.y * launch.block.z * num_ctas_;
+  while (stacks_.size() < num_threads) stacks_.emplace_back(kStackBytes);
+  while (ctas_.size() < num_ctas_) ctas_.push_back(std::make_unique<Cta>());
+  for (unsigned rank = 0; rank < num_ctas_; ++rank) {
+    start_cta(ctas_[rank].get(), rank, block_of(launch, cluster_index, rank));
+  }
+  current_cta_ = ctas_.front().get();
+  if (checks_ != nullptr) {
+    checks_->start(launch, num_ctas_, static_cast<int>(current_cta_->threads.size()),
+                   window_bytes_);
+  }
+  SmemWindow window(window_ + dynamic_begin_, launch.smem_bytes);
+  // The dispatcher's place among the fibers: it goes on when the last thread ends.
+  Thread* const first = ready_.front();
+  ready_.pop_front();
+  running_ = first;
+  Fiber::switch_to(&main_, &first->fiber);
+  current_runner = nullptr;
+  return std::move(fault_);
+}
+
+// Finds the shared window of this OS thread. Offsets below kSmemAlignment stay free: 0 is no address.
+void Runner::locate_window() {
+  unsigned char* const dynamic = launch_->module->smem();
+  const Region block = launch_->module->thread_local_block();
+  const auto begin =
+      reinterpret_cast<std::uintptr_t>(block.begin) / kSmemAlignment * kSmemAlignment -
+      kSmemAlignment;
+  window_ = reinterpret_cast<unsigned char*>(begin);
+  static_begin_ = static_cast<std::uint32_t>(block.begin - window_);
+  window_bytes_ = static_begin_ + static_cast<std::uint32_t>(block.bytes);
+  dynamic_begin_ = static_cast<std::uint32_t>(dynamic - window_);
+}
+
+void Runner::start_cta(Cta* cta, unsigned rank, const Index3& block_idx) {
+  const int num_threads = static_cast<int>(launch_->block.x * launch_->block.y * launch_->block.z);
+  const auto num_warps = static_cast<std::size_t>((num_threads + kLanes - 1) / kLanes);
+  cta->block_idx = block_idx;
+  cta->cluster_rank = rank;
+  cta->num_alive = num_threads;
+  num_alive_ += num_threads;
+  cta->barriers = {};
+  cta->waiting_at_mbarrier.clear();
+  cta->warps.assign(num_warps, {});
+  cta->warpgroups.assign((num_warps + 3) / 4, {});
+  if (cta->threads.size() != static_cast<std::size_t>(num_threads)) {
+    cta->threads = std::vector<Thread>(static_cast<std::size_t>(num_threads));
+  }
+  for (int i = 0; i < num_threads; ++i) start_thread(cta, i);
+  cta->saved_window.assign(rank == 0 ? 0 : window_bytes_ - static_begin_, kSmemPoison);
+  if (rank == 0) std::memset(window_ + dynamic_begin_, kSmemPoison, launch_->smem_bytes);
+}
+
+void Runner::start_thread(Cta* cta, int index) {
+  Thread& thread = cta->threads[static_cast<std::size_t>(index)];
+  const auto linear = static_cast<unsigned>(index);
+  const Index3& block = launch_->block;
+  thread.place = {
+      .thread_idx = {linear % block.x, linear / block.x % block.y, linear / block.x / block.y},
+      .block_idx = cta->block_idx,
+      .block_dim = block,
+      .grid_dim = launch_->grid,
+      .cluster_dim = launch_->cluster,
+      .cluster_rank = cta->cluster_rank,
+      .lane = linear % kLanes,
+      .warp = linear / kLanes};
+  thread.cta = cta;
+  thread.index = index;
+  thread.done = false;
+  thread.wait = {};
+  thread.open_copies.clear();
+  thread.copy_groups.clear();
+  thread.open_stores = {};
+  thread.store_groups.clear();
+  thread.num_copies = 0;
+  const std::size_t stack = static_cast<std::size_t>(num_alive_) - cta->threads.size() + linear;
+  thread.stack = &stacks_[stack];
+  thread.fiber.arm(stacks_[stack], &Runner::enter, &thread);
+  ready_.push_back(&thread);
+}
+
+void Runner::enter(void* argument) {
+  Runner& runner = current();
+  static_cast<void>(argument);
+  runner.launch_->entry.call(runner.launch_->params);
+  runner.finish_thread();
+}
+
+void Runner::finish_thread() {
+  Thread& self = *running_;
+  self.done = true;
+  --num_alive_;
+  --self.cta->num_alive;
+  // A barrier of the whole CTA waits for no thread that has ended.
+  for (Barrier& barrier : self.cta->barriers) {
+    if (barrier.num_arrived == 0 || barrier.num_expected != 0) continue;
+    if (barrier.num_arrived >= self.cta->num_alive) complete_barrier(*this, &barrier);
+  }
+  if (num_at_cluster_ > 0 && num_at_cluster_ >= num_alive_) complete_cluster_barrier();
+  if (num_alive_ == 0) {
+    while (!deferred_.empty()) {
+      const auto land = std::move(deferred_.front());
+      deferred_.pop_front();
+      land();
+    }
+    leave();
+  }
+  run_next();
+  __builtin_unreachable();
+}
+
+void Runner::leave() {
+  Fiber::switch_to(&running_->fiber, &main_);
+  __builtin_unreachable();
+}
+
+void Runner::wake(Thread* thread) {
+  thread->wait = {};
+  ready_.push_front(thread);
+  idle_rounds_ = 0;
+}
+
+void Runner::wait(const Wait& wait) {
+  running_->wait = wait;
+  run_next();
+}
+
+void Runner::yield(bool polled) {
+  if (polled) {
+    polling_.push_back(running_);
+  } else {
+    ready_.push_back(running_);
+  }
+  run_next();
+}
+
+// Goes on with another thread; comes back when the running one is its turn again.
+void Runner::run_next() {
+  Thread* const self = running_;
+  while (ready_.empty()) {
+    if (make_progress()) continue;
+    fail(FaultKind::kDeadlock, deadlock_report());
+  }
+  Thread* const next = ready_.front();
+  ready_.pop_front();
+  if (next == self) return;
+  running_ = next;
+  if (next->cta != current_cta_) make_current(next->cta);
+  Fiber::switch_to(&self->fiber, &next->fiber);
+}
+
+void Runner::arrive_at_cluster() {
+  running_->cluster_phase = cluster_phase_;
+  if (++num_at_cluster_ >= num_alive_) complete_cluster_barrier();
+}
+
+void Runner::wait_for_cluster(const Wait& why) {
+  if (running_->cluster_phase != cluster_phase_) return;
+  waiting_at_cluster_.push_back(running_);
+  wait(why);
+}
+
+void Runner::complete_cluster_barrier() {
+  ++cluster_phase_;
+  num_at_cluster_ = 0;
+  for (auto thread = waiting_at_cluster_.rbegin(); thread != waiting_at_cluster_.rend(); ++thread)
+    wake(*thread);
+  waiting_at_cluster_.clear();
+}
+
+// Lands a copy, or lets the threads that poll ask again.
+bool Runner::make_progress() {
+  if (!deferred_.empty()) {
+    const auto land = std::move(deferred_.front());
+    deferred_.pop_front();
+    land();
+    idle_rounds_ = 0;
+  } else if (polling_.empty() || ++idle_rounds_ > kIdleRounds) {
+    return false;
+  }
+  while (!polling_.empty()) {
+    ready_.push_back(polling_.front());
+    polling_.pop_front();
+  }
+  return true;
+}
+
+void Runner::defer(std::function<void()> land) {
+  if (launch_->copies == CopyTiming::kEarly) {
+    land();
+  } else {
+    deferred_.push_back(std::move(land));
+  }
+}
+
+void Runner::make_current(Cta* cta) {
+  const std::size_t bytes = window_bytes_ - static_begin_;
+  unsigned char* const window = window_ + static_begin_;
+  SmemWindow::open(window_ + dynamic_begin_);
+  current_cta_->saved_window.assign(window, window + bytes);
+  std::memcpy(window, cta->saved_window.data(), bytes);
+  SmemWindow::close(window_ + dynamic_begin_, launch_->smem_bytes);
+  current_cta_ = cta;
+}
+
+void Runner::fail(FaultKind kind, const std::string& details, const void* code) {
+  Fault fault;
+  fault.kind = kind;
+  fault.details = details;
+  fault.code = code;
+  fail(std::move(fault));
+}
+
+void Runner::fail(Fault fault) {
+  fault.kernel = launch_->kernel;
+  fault.block_idx = running_->place.block_idx;
+  fault.thread_idx = running_->place.thread_idx;
+  fault_ = std::move(fault);
+  leave();
+}
+
+std::optional<std::uint32_t> Runner::find_shared(const void* pointer) const {
+  const auto* const at = static_cast<const unsigned char*>(pointer);
+  if (at >= window_ + static_begin_ && at < window_ + window_bytes_) {
+    return cluster_address(static_cast<std::uint32_t>(at - window_), current_cta_->cluster_rank);
+  }
+  for (unsigned rank = 0; num_ctas_ > 1 && rank < num_ctas_; ++rank) {
+    const std::vector<unsigned char>& saved = ctas_[rank]->saved_window;
+    if (ctas_[rank].get() == current_cta_ || at < saved.data() || at >= saved.data() + saved.size())
+      continue;
+    return cluster_address(static_cast<std::uint32_t>(at - saved.data()) + static_begin_, rank);
+  }
+  return std::nullopt;
+}
+
+Cta& Runner::cta_of_rank(unsigned rank) {
+  if (rank >= num_ctas_) {
+    fail(FaultKind::kOutOfRange, fmt::format("CTA {} of a cluster of {}", rank, num_ctas_));
+  }
+  return *ctas_[rank];
+}
+
+Cta& Runner::cta_of(std::uint32_t address) {
+  const unsigned rank = address >> kClusterRankShift;
+  return rank == 0 ? cta() : cta_of_rank(rank - 1);
+}
+
+std::uint32_t Runner::cluster_address(std::uint32_t address, unsigned rank) {
+  return offset_of(address) | (rank + 1) << kClusterRankShift;
+}
+
+std::uint32_t Runner::cluster_address(std::uint32_t address) {
+  return cluster_address(address, cta_of(address).cluster_rank);
+}
+
+unsigned char* Runner::window_of(std::uint32_t address) {
+  Cta& owner = cta_of(address);
+  return &owner == current_cta_ ? window_ : owner.saved_window.data() - static_begin_;
+}
+
+void Runner::wait_at_mbarrier(std::uint32_t address, const Wait& why) {
+  cta_of(address).waiting_at_mbarrier[offset_of(address)].push_back(running_);
+  wait(why);
+}
+
+void Runner::wake_at_mbarrier(std::uint32_t address) {
+  auto& all = cta_of(address).waiting_at_mbarrier;
+  const auto waiting = all.find(offset_of(address));
+  if (waiting == all.end()) return;
+  for (auto thread = waiting->second.rbegin(); thread != waiting->second.rend(); ++thread)
+    wake(*thread);
+  all.erase(waiting);
+}
+
+unsigned char* Runner::shared(std::uint32_t address, std::uint32_t bytes, const char* what,
+                              const void* code) {
+  const std::uint32_t offset = offset_of(address);
+  const std::uint64_t end = std::uint64_t{offset} + bytes;
+  const bool in_dynamic = offset >= dynamic_begin_ && offset < dynamic_begin_ + kMaxSmemBytes;
+  const std::uint64_t limit = in_dynamic ? dynamic_begin_ + launch_->smem_bytes : window_bytes_;
+  if (offset < static_begin_ || end > limit) {
+    fail(FaultKind::kOutOfRange,
+         fmt::format("{} of {} bytes at shared memory offset {}, {} bytes of dynamic shared memory",
+                     what, bytes, static_cast<std::int64_t>(offset) - dynamic_begin_,
+                     launch_->smem_bytes),
+         code);
+  }
+  return window_of(address) + offset;
+}
+
+Meeting<kLanes>& Runner::meeting_of(std::uint32_t mask, const char* what) {
+  Thread& self = *running_;
+  if ((mask >> self.place.lane & 1) == 0) {
+    fail(FaultKind::kDivergence,
+         fmt::format("{} with the lane mask {:#010x}, which leaves out lane {} that calls it", what,
+                     mask, self.place.lane));
+  }
+  auto& meetings = cta().warps[self.place.warp].meetings;
+  for (Meeting<kLanes>& one : meetings) {
+    if (one.mask != mask) continue;
+    if (one.what != what) {
+      fail(FaultKind::kDivergence,
+           fmt::format("lane {} of warp {} is at {}, other lanes of the mask {:#010x} are at {}",
+                       self.place.lane, self.place.warp, what, mask, one.what));
+    }
+    return one;
+  }
+  meetings.push_back({what, mask, 0, {}, {}});
+  return meetings.back();
+}
+
+// Wakes everybody but the running thread, in the order of the lanes.
+void Runner::wake_others(const Meeting<kLanes>& meeting) {
+  Cta& owner = cta();
+  for (int lane = kLanes - 1; lane >= 0; --lane) {
+    if (!meeting.arrived[static_cast<std::size_t>(lane)]) continue;
+    Thread* const other =
+        &owner.threads[running_->place.warp * kLanes + static_cast<std::size_t>(lane)];
+    if (other != running_) wake(other);
+  }
+}
+
+std::string Runner::deadlock_report() const {
+  std::string report = "no thread can go on:";
+  for (unsigned rank = 0; rank < num_ctas_; ++rank) {
+    const Cta& one = *ctas_[rank];
+    std::vector<std::pair<Wait, std::vector<int>>> waits;
+    std::vector<int> ended;
+    for (const Thread& thread : one.threads) {
+      if (thread.done) {
+        ended.push_back(thread.index);
+        continue;
+      }
+      const auto same = std::find_if(waits.begin(), waits.end(),
+                                     [&](const auto& w) { return w.first == thread.wait; });
+      if (same == waits.end()) {
+        waits.push_back({thread.wait, {thread.index}});
+      } else {
+        same->second.push_back(thread.index);
+      }
+    }
+    for (const auto& [wait, threads] : waits) {
+      report +=
+          fmt::format(" block ({},{},{}) threads {} wait {};", one.block_idx.x, one.block_idx.y,
+                      one.block_idx.z, thread_ranges(threads), describe(wait, one, dynamic_begin_));
+    }
+    if (!ended.empty()) report += fmt::format(" threads {} have ended;", thread_ranges(ended));
+  }
+  report.pop_back();
+  return report;
+}
+
+}  // namespace attune::host
