@@ -18,9 +18,11 @@ extern "C" __attribute__((visibility("default"))) const attune::host::Abi* attun
 #define __shared__ thread_local
 
 namespace attune {
-// Here and not behind the unit: an array that is defined already needs no initialization at its first use.
 alignas(host::kSmemAlignment) thread_local unsigned char smem[host::kMaxSmemBytes];
 }  // namespace attune
+// Its dynamic initialization, of which there is none: a compiler that takes the templates' own declarations of it for
+// another unit's calls this before every use.
+extern "C" __attribute__((used)) void _ZTHN6attune4smemE() {}
 
 #define threadIdx (attune_host_abi->place()->thread_idx)
 #define blockIdx (attune_host_abi->place()->block_idx)

@@ -128,6 +128,20 @@ TEST_F(HostCompile, LeavesTheSanitizersToTheProcess) {
   EXPECT_FALSE(contains(binary, "libubsan.so"));
 }
 
+TEST_F(HostCompile, CompilesTheTemplates) {
+  for (const char* arch : {"host", "host+checks"}) {
+    const Source attention =
+        attention_source(Variant::parse("splitkv/d64/ring/bf16/softcap/m16n16s2w2"));
+    for (const Source& source : {attention, probe_source(arch)}) {
+      const Binary binary = compiler().compile(source, arch);
+      EXPECT_EQ(binary.kernels.size(), source.symbols.size());
+      for (const std::string& symbol : source.symbols) {
+        EXPECT_TRUE(contains(binary, "attune_entry_" + symbol)) << symbol;
+      }
+    }
+  }
+}
+
 TEST_F(HostCompile, RemovesItsFolder) {
   const TemporaryFolder folder;
   const ScopedVariable variable("TMPDIR", folder.path().string());
