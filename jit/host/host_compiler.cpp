@@ -138,15 +138,18 @@ class HostCompiler final : public Compiler {
   FoundProgram program_;
 };
 
-// The options of the key, and what leaves the code alone: paths, and an option of one compiler that
-// is its way to what the other does by itself.
+// The options of the key, then paths and what makes one compiler do as the other does.
 std::vector<std::string> HostCompiler::command(const HostTarget& target, const fs::path& folder,
                                                const std::string& file,
                                                const std::string& object) const {
   std::vector<std::string> all = {program_.path};
   const std::vector<std::string> options = host_options(target);
   all.insert(all.end(), options.begin(), options.end());
-  if (program_.is_gcc) all.emplace_back("-fno-gnu-unique");  // such symbols pin a module
+  if (program_.is_gcc) {
+    all.emplace_back("-fno-gnu-unique");  // such symbols pin a module
+  } else if (target.checks == HostChecks::kAccesses) {
+    all.emplace_back("-D__SANITIZE_THREAD__=1");  // GCC defines it by itself
+  }
   all.push_back(fmt::format("-ffile-prefix-map={}/=", folder.string()));
   all.push_back(fmt::format("-I{}", folder.string()));
   all.push_back((folder / file).string());
