@@ -70,14 +70,13 @@ struct Sum {
 
 // One sum of a block: specials, then alignment, exact sum and truncation.
 float fused_sum(const Sum& sum, const TensorCoreModel& model) {
-  bool nan = false, plus = false, minus = false, all_negative = true;
+  bool nan = false, plus = false, minus = false;
   int largest = model.zero_exponent;
   for (int i = 0; i < sum.count; ++i) {
     const Number& x = sum.addends[i];
     nan |= x.nan;
     plus |= x.infinite && !x.negative;
     minus |= x.infinite && x.negative;
-    all_negative &= x.negative;
     if (x.significand != 0) largest = std::max(largest, x.exponent);
   }
   if (nan || (plus && minus)) return std::bit_cast<float>(kCanonicalNan);
@@ -87,8 +86,7 @@ float fused_sum(const Sum& sum, const TensorCoreModel& model) {
     const int fraction_bits = i == 0 ? kFloatFraction : 2 * kBf16Fraction;
     total += align(sum.addends[i], fraction_bits, largest, model.fraction_bits);
   }
-  const bool negative = total == 0 ? all_negative : total < 0;
-  return truncate_to_float(negative, static_cast<std::uint64_t>(total < 0 ? -total : total),
+  return truncate_to_float(total < 0, static_cast<std::uint64_t>(total < 0 ? -total : total),
                            largest - model.fraction_bits);
 }
 

@@ -1,6 +1,6 @@
 // Integers throughout: an addend is its significand, shifted right by its distance from the largest
-// exponent. That holds for every finite input, so only infinities, NaN and the sign of a zero sum
-// are left to the scalar version.
+// exponent. That holds for every finite input, so only infinities and NaN are left to the scalar
+// version.
 #include "jit/host/tensor_core_avx2.h"
 
 #if defined(__x86_64__)
@@ -214,9 +214,7 @@ ATTUNE_AVX2_INLINE BlockSum fused_sum(const RowFactors& a, const Factors& b, int
   const __m256i c_sign = _mm256_or_si256(_mm256_castps_si256(c), _mm256_set1_epi32(1));
   const __m256 d = truncate_sums(sum, _mm256_sign_epi32(c_aligned, c_sign),
                                  _mm256_sub_epi32(largest, _mm256_set1_epi32(model.fraction_bits)));
-  // A sum of nothing but negative zeros is one too, and needs a negative c.
-  const __m256 zero_sum = _mm256_and_ps(c, _mm256_cmp_ps(d, _mm256_setzero_ps(), _CMP_EQ_OQ));
-  return {d, _mm256_movemask_ps(_mm256_or_ps(_mm256_castsi256_ps(start.special), zero_sum))};
+  return {d, _mm256_movemask_ps(_mm256_castsi256_ps(start.special))};
 }
 
 // d of one row and a panel.

@@ -51,7 +51,7 @@ float defined_sum(float c, const uint16* a, const uint16* b, const TensorCoreMod
         largest = std::max(largest, exponent(x) + exponent(y));
       }
     }
-    long double total = -0.0L;
+    long double total = 0;
     for (const long double x : addends) {
       total += std::isfinite(x) ? std::trunc(std::ldexp(x, model.fraction_bits - largest)) : x;
     }
@@ -140,12 +140,10 @@ TEST(HostTensorCore, SpecialsFollowTheirRules) {
   }
 }
 
-TEST(HostTensorCore, ZeroSumIsNegativeWhenEveryAddendIs) {
+TEST(HostTensorCore, ZeroSumsArePositive) {
   Case negative{.c = -0.0f, .products = {}};
   negative.products.assign(16, {-0.0f, 1});
-  EXPECT_EQ(bits(sum(negative)), 0x80000000u);
-  negative.products[5] = {0, 1};
-  EXPECT_EQ(bits(sum(negative)), 0u);
+  EXPECT_EQ(bits(sum(negative)), 0u) << "unlike an IEEE sum of negative zeros";
   EXPECT_EQ(bits(sum({.c = -1, .products = {{1, 1}}})), 0u);
 }
 
