@@ -95,8 +95,10 @@ __device__ __forceinline__ void combine(const AttentionParams& p) {
   }
 #pragma unroll
   for (int i = 0; i < kLaneColumns; ++i) values[warp][lane * kLaneColumns + i] = sum.value[i];
-  maxima[warp] = sum.max;
-  weights[warp] = sum.weight;
+  if (lane == 0) {
+    maxima[warp] = sum.max;
+    weights[warp] = sum.weight;
+  }
   __syncthreads();
   if (warp != 0) return;
 

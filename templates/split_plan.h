@@ -41,11 +41,11 @@ struct SplitPlan {
 constexpr SplitPlan plan_splits(KeyRange keys, int block_n, int split_cap) {
   const int length = keys.end - keys.begin;
   if (length <= 0) return {keys, 0, 0};
-  const int tiles = (length + block_n - 1) / block_n;
+  const int tiles = (length - 1) / block_n + 1;
   const int wanted = tiles < split_cap ? tiles : split_cap;
-  int per_split = (length + wanted - 1) / wanted;
+  int per_split = (length - 1) / wanted + 1;
   per_split = (per_split + kSplitGrain - 1) / kSplitGrain * kSplitGrain;
-  return {keys, (length + per_split - 1) / per_split, per_split};
+  return {keys, (length - 1) / per_split + 1, per_split};
 }
 
 // Row of o_partial and lse_partial that holds packed row `row` of a row block's split:

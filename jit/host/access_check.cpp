@@ -84,9 +84,11 @@ AccessCheck check_access(const AccessScope& scope, MemoryView& memory, const voi
     }
     return refuse(FaultKind::kOutOfRange);
   }
+  // How the host's compiler lays out and joins a thread's own variables is its business: on a GPU
+  // they are registers.
   if (scope.stack.holds(at, bytes)) {
     check.space = MemorySpace::kStack;
-    return accept();
+    return check;
   }
   if (const Allocation* holder = memory.find(address)) {
     return holder->holds(at, bytes) ? accept() : refuse(FaultKind::kOutOfRange);

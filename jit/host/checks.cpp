@@ -1,5 +1,9 @@
 #include "jit/host/checks.h"
 
+#include <bit>
+
+#include <fmt/format.h>
+
 #include "jit/host/operations.h"
 #include "jit/host/runner.h"
 
@@ -73,9 +77,15 @@ void Checks::access(Thread& thread, const void* pointer, std::uint64_t bytes, bo
                     const void* code) {
   Runner& runner = Runner::current();
   if (const auto address = runner.find_shared(pointer)) {
-    runner.shared(*address, static_cast<std::uint32_t>(bytes), is_write ? "store" : "load", code);
-    const std::uint32_t at = offset(*address);
     const auto size = static_cast<std::uint32_t>(bytes);
+    runner.shared(*address, size, is_write ? "store" : "load", code);
+    if (size <= 16 && std::has_single_bit(size) && *address % size != 0) {
+      runner.fail(FaultKind::kMisaligned,
+                  fmt::format("{} of {} bytes at shared memory offset {}",
+                              is_write ? "store" : "load", size, runner.dynamic_offset(*address)),
+                  code);
+    }
+    const std::uint32_t at = offset(*address);
     report(is_write ? races_->write(number(thread), at, size, code)
                     : races_->read(number(thread), at, size, code));
     return;

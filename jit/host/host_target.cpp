@@ -92,8 +92,10 @@ std::vector<std::string> host_options(const HostTarget& target) {
       options.emplace_back("-Wl,-z,defs");
       break;
     case HostChecks::kAccesses:
-      // Only for its calls at loads and stores: the module defines the functions it calls.
-      options.insert(options.end(), {"-Wl,-z,defs", "-fsanitize=thread"});
+      // Only for its calls at loads and stores: the module defines the functions it calls. Vectors
+      // would join accesses that the kernel makes one by one.
+      options.insert(options.end(), {"-Wl,-z,defs", "-fsanitize=thread", "-fno-tree-vectorize",
+                                     "-fno-tree-slp-vectorize"});
       break;
     case HostChecks::kSanitizers:
       // The process has the functions it calls.

@@ -1,50 +1,23 @@
 // The corners of every family's config space compile for every architecture that attune names.
 #include <algorithm>
-#include <functional>
-#include <map>
 #include <set>
 
 #include <gtest/gtest.h>
 
 #include "jit/compile_pool.h"
 #include "jit/device_info.h"
+#include "tests/support/config_corners.h"
 #include "tests/support/require_nvrtc.h"
 
 namespace attune {
 namespace {
 
 constexpr int kHeadDims[] = {64, 128, 256, 512};
-int accumulators(const KernelConfig& config, int head_dim) {
-  return config.block_m * head_dim / (config.num_warps * kWarpSize);
-}
-
 // Whether the accumulators leave two thirds of a thread's registers to the rest. Where they do not, a spill is the
 // tuner's to reject.
 bool is_roomy(const KernelConfig& config, int head_dim, const DeviceInfo& device) {
   const int registers = std::min(255, device.registers_per_sm / (config.num_warps * kWarpSize));
-  return 3 * accumulators(config, head_dim) <= registers;
-}
-
-// The configs with the least and the most of each number, among those that the device's limits and 128 accumulators
-// a thread admit.
-std::set<KernelConfig> corners(const Family& family, int head_dim, const DeviceInfo& device) {
-  std::vector<KernelConfig> configs = family.configs(head_dim);
-  std::erase_if(configs, [&](const KernelConfig& config) {
-    return splitkv_smem_bytes(config, head_dim) > device.max_smem_per_block_bytes ||
-           accumulators(config, head_dim) > 128;
-  });
-  std::set<KernelConfig> found;
-  for (const auto field : {&KernelConfig::block_m, &KernelConfig::block_n,
-                           &KernelConfig::num_stages, &KernelConfig::num_warps}) {
-    const auto [least, most] =
-        std::minmax_element(configs.begin(), configs.end(), [&](const auto& a, const auto& b) {
-          return a.*field != b.*field ? a.*field < b.*field : a < b;
-        });
-    if (least == configs.end()) continue;
-    found.insert(*least);
-    found.insert(*most);
-  }
-  return found;
+  return 3 * accumulators_of(config, head_dim) <= registers;
 }
 
 class CornerTest : public NvrtcTest, public testing::WithParamInterface<const char*> {};
@@ -55,7 +28,7 @@ TEST_P(CornerTest, CompilesTheCornersOfEveryFamily) {
   std::vector<Variant> variants;
   for (const Family& family : families()) {
     for (const int head_dim : kHeadDims) {
-      const std::set<KernelConfig> configs = corners(family, head_dim, device);
+      const std::set<KernelConfig> configs = config_corners(family, head_dim, device);
       EXPECT_FALSE(configs.empty()) << family.name << " head_dim " << head_dim;
       for (const KernelConfig& config : configs) {
         // Both layouts, with and without softcap, in turn.

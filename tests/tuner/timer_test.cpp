@@ -73,6 +73,7 @@ TEST(LaunchesPerGraph, MakeAReplayLongEnough) {
   EXPECT_EQ(launches_per_graph(1000), 2);  // still two buffers in turn
   EXPECT_EQ(launches_per_graph(0), 32);
   EXPECT_EQ(launches_per_graph(std::nan("")), 32);
+  EXPECT_EQ(launches_per_graph(5, timing_sizes(architecture_limits("host"))), 1);
 }
 
 TEST(EquivalentKvLen, IsCutBeyondAWindow) {

@@ -1,0 +1,89 @@
+// Every family at the corners of its config space on the host device, against the reference in
+// double, and the default of every problem with all accesses checked.
+#include <algorithm>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/config_corners.h"
+#include "tests/support/host_kernels.h"
+#include "tuner/space.h"
+#include "tuner/verify.h"
+
+namespace attune {
+namespace {
+
+struct HostProblem {
+  const char* name;
+  const char* text;
+};
+
+std::string outcome_text(const std::variant<Admission, Rejection>& outcome) {
+  const auto* rejection = std::get_if<Rejection>(&outcome);
+  return rejection == nullptr ? "right" : rejection->detail;
+}
+
+class HostKernels : public testing::TestWithParam<HostProblem> {
+ protected:
+  static std::string verify_on(const HostBench& bench, Verifier& verifier, const Problem& problem,
+                               const Candidate& candidate) {
+    const Variant variant = candidate.variant(problem);
+    const AttentionKernels kernels =
+        load_attention(*bench.device, bench.compile(attention_source(variant)), variant,
+                       plan_launch(problem, candidate));
+    return outcome_text(verifier.verify(kernels, candidate));
+  }
+};
+
+TEST_P(HostKernels, AreRightAtEveryCornerOfTheConfigs) {
+  const HostBench bench;
+  const Problem problem = Problem::parse(GetParam().text);
+  const auto cases = verify_cases(problem, 1);
+  Verifier verifier(*bench.device, cases);
+  int num_right = 0;
+  for (const Family& family : families()) {
+    for (const KernelConfig& config :
+         config_corners(family, problem.head_dim, bench.device->info())) {
+      // Three splits, so that the combine takes part whatever the device's size is.
+      const Candidate candidate{std::string(family.name), config, 3};
+      EXPECT_EQ(verify_on(bench, verifier, problem, candidate), "right") << candidate.text();
+      ++num_right;
+    }
+  }
+  EXPECT_GE(num_right, 4);
+}
+
+TEST_P(HostKernels, BreakNoRule) {
+  const Problem problem = Problem::parse(GetParam().text);
+  auto cases = verify_cases(problem, 1);
+  for (const bool early_copies : {false, true}) {
+    const HostBench bench({.target = checked_target(), .early_copies = early_copies});
+    Verifier verifier(*bench.device, cases);
+    Candidate candidate = default_candidate(problem, bench.device->info());
+    candidate.split_cap = 3;
+    EXPECT_EQ(verify_on(bench, verifier, problem, candidate), "right") << candidate.text();
+    // What comes after the edges has many tiles: once is enough.
+    std::erase_if(cases, [](const VerifyCase& one) { return one.name == kAccuracyCase; });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Problems, HostKernels,
+    testing::Values(
+        HostProblem{"decode_d512", "decode/b1/q1/kv1-8192/h8x1/d512/contiguous/bf16"},
+        HostProblem{"verify8_d512", "verify/b1/q8/kv1-8192/h8x1/d512/contiguous/bf16"},
+        HostProblem{"decode_d256_ring", "decode/b1/q1/kv1-8192/h4x2/d256/w1024/ring/bf16"},
+        HostProblem{"verify5_d256_ring", "verify/b1/q5/kv1-8192/h4x2/d256/w300/ring/bf16"},
+        HostProblem{"verify16_d256_window",
+                    "verify/b1/q16/kv1-8192/h2x1/d256/w1024/contiguous/bf16"},
+        HostProblem{"decode_d128_batch", "decode/b3/q1/kv1-8192/h9x3/d128/contiguous/bf16"},
+        HostProblem{"verify5_d128_softcap",
+                    "verify/b2/q5/kv1-8192/h3x1/d128/softcap/contiguous/bf16"},
+        HostProblem{"verify16_d128_full", "verify/b1/q16/kv1-8192/h1x1/d128/full/contiguous/bf16"},
+        HostProblem{"decode_d64_ring", "decode/b1/q1/kv1-8192/h2x2/d64/w17/ring/bf16"},
+        HostProblem{"verify2_d64_all",
+                    "verify/b1/q2/kv1-8192/h2x1/d64/w100/full/softcap/contiguous/bf16"}),
+    [](const auto& instance) { return std::string(instance.param.name); });
+
+}  // namespace
+}  // namespace attune
