@@ -6,13 +6,13 @@
 //   Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ Computer
 //     Science 7:e330, 2021: exact products, one alignment, truncation, no normalization in between.
 //   Xie, Wang, Yang, Yang, "MMA-Sim: bit-accurate reference model of tensor cores and matrix
-//     cores", arXiv 2511.10909, 2025 (github.com/microsoft/MMA-Sim): the constants per architecture,
-//     and the exponent that a zero addend counts with. No code is taken from it.
-// An H200 agrees in every bit of 837,632 results of mma.sync and wgmma (tests/data/conformance). They
-// settle that k = 16 is one sum with 25 fraction bits, that everything truncates, that a zero sum is
-// +0 even of negative zeros, that overflow gives an infinity and that NaN is 0x7fffffff. They do not
-// reach zero_exponent, nor the sign of a negative sum that is below the least subnormal number (here
-// -0): those are as in MMA-Sim.
+//     cores", arXiv 2511.10909, 2025 (github.com/microsoft/MMA-Sim): the constants of each
+//     architecture, and the exponent that a zero addend counts with. No code is taken from it.
+// An H200 agrees in every bit of 837,632 results of mma.sync and wgmma (tests/data/conformance).
+// They settle that k = 16 is one sum with 25 fraction bits, that everything truncates, that a zero
+// sum is +0 even of negative zeros, that overflow gives an infinity and that NaN is 0x7fffffff.
+// They do not reach zero_exponent, nor the sign of a negative sum below the least subnormal number
+// (here -0): those are as in MMA-Sim.
 #pragma once
 
 #include "templates/int_types.h"
