@@ -1,0 +1,41 @@
+#include "jit/device_choice.h"
+
+#include <fmt/format.h>
+
+#include "common/error.h"
+#include "common/text.h"
+#include "jit/cuda_device.h"
+#include "jit/host_device.h"
+
+namespace attune {
+namespace {
+
+// Above the number of any GPU; a limit that reads well in a message.
+constexpr int kMaxOrdinal = 1023;
+
+}  // namespace
+
+std::string DeviceChoice::text() const { return host ? host->text() : std::to_string(ordinal); }
+
+DeviceChoice DeviceChoice::parse(std::string_view text) {
+  if (const auto number = parse_int(text); number && *number >= 0 && *number <= kMaxOrdinal) {
+    return {.ordinal = static_cast<int>(*number)};
+  }
+  if (is_host_arch(text)) {
+    try {
+      return {.host = HostTarget::parse(text)};
+    } catch (const InvalidArgument&) {  // the message below lists the forms
+    }
+  }
+  throw InvalidArgument("unknown device", fmt::format("device='{}'", text),
+                        fmt::format("use the number of a GPU, 0 to {}, or host, host+checks or "
+                                    "host+sanitizers, each also with +debug",
+                                    kMaxOrdinal));
+}
+
+std::unique_ptr<Device> open_device(const DeviceChoice& choice) {
+  if (choice.host) return open_host_device({.target = *choice.host});
+  return open_cuda_device(choice.ordinal);
+}
+
+}  // namespace attune

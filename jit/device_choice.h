@@ -1,0 +1,27 @@
+// Which device: a GPU by its number, or the host device.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "jit/device.h"
+#include "jit/host/host_target.h"
+
+namespace attune {
+
+// Text form: the GPU's number, or the text of a host target ("host", "host+checks", ...).
+struct DeviceChoice {
+  int ordinal = 0;                      // of a GPU
+  std::optional<HostTarget> host = {};  // the host device instead
+
+  std::string text() const;
+  static DeviceChoice parse(std::string_view text);  // throws InvalidArgument that lists the forms
+  friend bool operator==(const DeviceChoice&, const DeviceChoice&) = default;
+};
+
+// Throws DeviceUnavailable when it is a GPU and there is no driver or no such GPU.
+std::unique_ptr<Device> open_device(const DeviceChoice& choice);
+
+}  // namespace attune
