@@ -9,6 +9,7 @@
 
 #include "common/error.h"
 #include "jit/compiler.h"
+#include "jit/host/host_target.h"
 #include "templates/split_plan.h"
 
 namespace attune {
@@ -42,8 +43,10 @@ int max_visible_keys(const Problem& problem) {
   return keys.end - keys.begin;
 }
 
-// Whether `count` CTAs of this config fit on one SM by shared memory and threads.
+// Whether `count` CTAs of this config fit on one SM by shared memory and threads. A core of the
+// host device runs one at a time.
 bool fits_per_sm(int count, const KernelConfig& config, int head_dim, const DeviceInfo& device) {
+  if (is_host_arch(device.arch)) return count == 1;
   const int smem_bytes = splitkv_smem_bytes(config, head_dim) + kReservedSmemBytes;
   return count * smem_bytes <= device.smem_per_sm_bytes &&
          count * config.num_warps * kWarpSize <= kThreadsPerSm;

@@ -7,23 +7,15 @@
 #include <fmt/format.h>
 
 #include "common/error.h"
+#include "jit/host/host_target.h"
 #include "jit/source.h"
 #include "templates/split_plan.h"
 
 namespace attune {
 namespace {
 
-// A replay lasts at least this long where kMaxLaunches allow it: 1% is then 2 us, above the 0.5 us
-// steps of event times.
-constexpr double kGraphUs = 200;
-constexpr int kMinLaunches = 2;
-constexpr int kMaxLaunches = 32;
-constexpr int kWarmUps = 2;
 // K/V of one replay together, in units of the L2, where they are too small to need rotating.
 constexpr std::size_t kPoolOverL2 = 4;
-// Read before every replay: nothing of an earlier one stays in the L2. It also keeps the device
-// busy until the replay is enqueued, so that the host's time is not part of a sample.
-constexpr std::size_t kEvictOverL2 = 3;
 // A single launch this far above the limit is not worth a graph; the constant is launch latency.
 constexpr double kHopelessFactor = 2;
 constexpr double kHopelessUs = 20;
@@ -33,10 +25,7 @@ constexpr std::uint64_t kNoiseSeed = 0x5eed;
 constexpr unsigned kFillThreads = 256;
 constexpr unsigned kReadThreads = 512;
 constexpr unsigned kCtasPerSm = 4;
-constexpr std::size_t kReadProbeBytes = std::size_t{2} << 30;
-constexpr int kProbeSamples = 7;
 constexpr double kTensorProbeUs = 2000;
-constexpr int kTensorProbeTrial = 64;  // iterations of the launch that sets the real number
 
 KeyRange visible(const Problem& problem, int kv_len, int first_token, int last_token) {
   return visible_keys(kv_len, problem.seqlen_q, first_token, last_token, problem.window,
@@ -122,12 +111,13 @@ class StopWatch {
 struct AttentionTimer::State {
   State(Device& on, const Binary& binary, const Problem& asked)
       : device(on),
+        sizes(timing_sizes(on.info())),
         problem(asked),
         stream(on.create_stream()),
         probes(on, binary),
         watch(on),
         pool(on.allocate(pool_bytes())),
-        evict(on.allocate(std::max<std::size_t>(16, kEvictOverL2 * on.info().l2_bytes))),
+        evict(on.allocate(std::max<std::size_t>(16, sizes.evict_over_l2 * on.info().l2_bytes))),
         q(on.allocate(q_elements() * kBytesPerElement)),
         out(on.allocate(q_elements() * kBytesPerElement)),
         kv_len(on.allocate(static_cast<std::size_t>(asked.batch) * sizeof(int))) {
@@ -198,18 +188,20 @@ struct AttentionTimer::State {
 
   Timing sample(const Graph& graph, int num_launches, const TimerOptions& options) {
     const auto replay_us = [&] {
-      probes.read(evict, stream.get());
+      if (sizes.evict_over_l2 > 0) probes.read(evict, stream.get());
       return watch.time_us(stream.get(), [&] { device.launch(graph, stream.get()); });
     };
-    for (int i = 0; i < kWarmUps; ++i) replay_us();
+    for (int i = 0; i < sizes.warm_ups; ++i) replay_us();
+    const int max_samples = std::min(options.max_samples, sizes.max_samples);
+    const int min_samples = std::min(options.min_samples, max_samples);
     Timing timing;
     std::vector<double> samples;
-    for (int i = 0; i < options.max_samples; ++i) {
+    for (int i = 0; i < max_samples; ++i) {
       samples.push_back(replay_us() / num_launches);
       if (options.abandon_above_us > 0 && samples.back() > options.abandon_above_us) break;
-      if (i + 1 < options.min_samples) continue;
+      if (i + 1 < min_samples) continue;
       timing = summarize(samples);
-      if (timing.num_samples >= options.min_samples &&
+      if (timing.num_samples >= min_samples &&
           timing.spread_us <= options.relative_spread * timing.median_us) {
         break;
       }
@@ -218,6 +210,7 @@ struct AttentionTimer::State {
   }
 
   Device& device;
+  const TimingSizes sizes;
   Problem problem;
   Stream stream;
   Probes probes;
@@ -237,10 +230,22 @@ Timing summarize(std::vector<double> samples_us) {
   return timing;
 }
 
-int launches_per_graph(double launch_us) {
-  if (!(launch_us > 0)) return kMaxLaunches;
-  const double wanted = std::ceil(kGraphUs / launch_us);
-  return static_cast<int>(std::clamp<double>(wanted, kMinLaunches, kMaxLaunches));
+TimingSizes timing_sizes(const DeviceInfo& device) {
+  if (!is_host_arch(device.arch)) return {};
+  return {.min_launches = 1,
+          .max_launches = 1,
+          .warm_ups = 0,
+          .max_samples = 2,
+          .evict_over_l2 = 0,
+          .read_probe_bytes = std::size_t{16} << 20,
+          .probe_samples = 2,
+          .tensor_probe_trial = 4};
+}
+
+int launches_per_graph(double launch_us, const TimingSizes& sizes) {
+  if (!(launch_us > 0)) return sizes.max_launches;
+  const double wanted = std::ceil(sizes.graph_us / launch_us);
+  return static_cast<int>(std::clamp<double>(wanted, sizes.min_launches, sizes.max_launches));
 }
 
 int equivalent_kv_len(const Problem& problem, int kv_len) {
@@ -279,7 +284,7 @@ Timing AttentionTimer::measure(const AttentionKernels& kernels, const Candidate&
   if (limit_us > 0 && launch_us > kHopelessFactor * limit_us + kHopelessUs) {
     return summarize({launch_us});
   }
-  const int num_launches = launches_per_graph(launch_us);
+  const int num_launches = launches_per_graph(launch_us, s.sizes);
   const Graph graph = s.device.capture(s.stream.get(), [&] {
     for (int i = 0; i < num_launches; ++i) launch(static_cast<std::size_t>(i));
   });
@@ -301,25 +306,29 @@ Ceilings measure_ceilings(Device& device, const Binary& binary) {
   const Stream stream = device.create_stream();
   Probes probes(device, binary);
   StopWatch watch(device);
+  const TimingSizes sizes = timing_sizes(device.info());
   const auto fastest_us = [&](const auto& work) {
     work();  // warm-up
     std::vector<double> samples;
-    for (int i = 0; i < kProbeSamples; ++i) samples.push_back(watch.time_us(stream.get(), work));
+    for (int i = 0; i < sizes.probe_samples; ++i)
+      samples.push_back(watch.time_us(stream.get(), work));
     const Timing timing = summarize(std::move(samples));
     if (timing.num_samples == 0) throw Error("no usable time sample of a probe kernel");
     return *std::min_element(timing.samples_us.begin(), timing.samples_us.end());
   };
 
   Ceilings ceilings;
-  const std::size_t bytes = std::min(kReadProbeBytes, device.free_memory_bytes() / 4) / 16 * 16;
+  const std::size_t bytes =
+      std::min(sizes.read_probe_bytes, device.free_memory_bytes() / 4) / 16 * 16;
   const DeviceMem data = device.allocate(bytes);
   probes.fill_noise(data, stream.get());
   const double read_us = fastest_us([&] { probes.read(data, stream.get()); });
   ceilings.read_bytes_per_s = static_cast<double>(bytes) / read_us * 1e6;
 
-  const double trial_us = fastest_us([&] { probes.tensor(kTensorProbeTrial, stream.get()); });
+  const double trial_us =
+      fastest_us([&] { probes.tensor(sizes.tensor_probe_trial, stream.get()); });
   const int iterations =
-      std::max(1, static_cast<int>(kTensorProbeTrial * kTensorProbeUs / trial_us));
+      std::max(1, static_cast<int>(sizes.tensor_probe_trial * kTensorProbeUs / trial_us));
   unsigned num_ctas = 0;
   const double tensor_us = fastest_us([&] { num_ctas = probes.tensor(iterations, stream.get()); });
   const bool has_wgmma = device.info().arch == "sm_90a";

@@ -2,6 +2,8 @@
 // over KV buffers.
 #pragma once
 
+#include <cstddef>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -26,9 +28,33 @@ struct Timing {
 // num_samples is 0 when none is left.
 Timing summarize(std::vector<double> samples_us);
 
+// How much is run for a number. The defaults are a GPU's.
+struct TimingSizes {
+  // A replay lasts at least this long where max_launches allow it: 1% is then 2 us, above the
+  // 0.5 us steps of event times.
+  double graph_us = 200;
+  int min_launches = 2;
+  int max_launches = 32;
+  int warm_ups = 2;
+  int max_samples = std::numeric_limits<int>::max();  // at most, whatever TimerOptions say
+  // Read before every replay, in units of the L2: nothing of an earlier one stays in it. It also
+  // keeps the device busy until the replay is enqueued, so that the host's time is not part of a
+  // sample.
+  int evict_over_l2 = 3;
+  std::size_t read_probe_bytes = std::size_t{2} << 30;
+  int probe_samples = 7;
+  int tensor_probe_trial = 64;  // iterations of the launch that sets the real number
+
+  friend bool operator==(const TimingSizes&, const TimingSizes&) = default;
+};
+
+// The host device takes milliseconds for a launch: there a launch is a sample, a few samples are
+// enough, and caches that the work itself does not fit in need no eviction.
+TimingSizes timing_sizes(const DeviceInfo& device);
+
 // Launches in one graph, so that a replay is long against the clock's steps and short against the
 // budget.
-int launches_per_graph(double launch_us);
+int launches_per_graph(double launch_us, const TimingSizes& sizes = {});
 
 // The kv_len to measure at instead of `kv_len`: beyond a window the work does not change.
 int equivalent_kv_len(const Problem& problem, int kv_len);
