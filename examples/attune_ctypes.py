@@ -38,6 +38,7 @@ class Options(ctypes.Structure):
         ("worker_path", ctypes.c_char_p),
         ("log", LogFunction),
         ("log_context", ctypes.c_void_p),
+        ("device", ctypes.c_char_p),
     ]
 
 
@@ -129,10 +130,11 @@ class Library:
 
 
 class Engine:
-    """attune_engine. `log` gets every warning as a str."""
+    """attune_engine. `log` gets every warning as a str; `device` is "0", "host", ... instead of
+    `device_ordinal`."""
 
     def __init__(self, library, device_ordinal=0, on_miss="default", strict=False, cache_path=None,
-                 nvrtc_path=None, tune_budget_s=0, log=None):
+                 nvrtc_path=None, tune_budget_s=0, log=None, device=None):
         self.library = library
         self.handle = None
         # Kept by the object: the library calls it as long as the engine lives.
@@ -140,7 +142,8 @@ class Engine:
         options = Options(struct_size=ctypes.sizeof(Options), device_ordinal=device_ordinal,
                           on_miss=ON_MISS[on_miss], strict=strict, tune_budget_s=tune_budget_s,
                           cache_path=cache_path and os.fsencode(cache_path),
-                          nvrtc_path=nvrtc_path and os.fsencode(nvrtc_path), log=self.log)
+                          nvrtc_path=nvrtc_path and os.fsencode(nvrtc_path), log=self.log,
+                          device=device and device.encode())
         handle = ctypes.c_void_p()
         library.call("attune_engine_create", ctypes.byref(options), ctypes.byref(handle))
         self.handle = handle

@@ -4,6 +4,7 @@
 
 #include "runtime/arguments.h"
 #include "runtime/attune.h"
+#include "runtime/dispatch.h"
 #include "runtime/prepared.h"
 #include "tuner/tuner.h"
 
@@ -80,15 +81,15 @@ std::string winner_lines(const Winner& winner) {
 
 }  // namespace
 
-std::string explain(const Choice& choice, const std::string& driver_version) {
+std::string explain(const Choice& choice, const DeviceInfo& device) {
   std::string lines =
       fmt::format("problem    {}\nserved     {}\ncandidate  {}\n", choice.problem.text(),
                   text_of(choice.served), choice.candidate.text());
   lines += launch_lines(choice.plan);
   if (choice.winner) {
-    return lines + winner_lines(*choice.winner) + freshness_line(choice, driver_version);
+    return lines + winner_lines(*choice.winner) + freshness_line(choice, device.driver_version);
   }
-  return lines + fmt::format("to tune    attune tune --problem '{}'\n", choice.problem.text());
+  return lines + fmt::format("to tune    {}\n", tune_command(choice.problem, device));
 }
 
 Attention::Attention(std::shared_ptr<const Prepared> prepared) : prepared_(std::move(prepared)) {}
@@ -117,7 +118,7 @@ std::string Attention::problem_text() const { return prepared().choice.problem.t
 std::string Attention::candidate_text() const { return prepared().choice.candidate.text(); }
 
 std::string Attention::explain() const {
-  return attune::explain(prepared().choice, prepared().device->info().driver_version);
+  return attune::explain(prepared().choice, prepared().device->info());
 }
 
 }  // namespace attune

@@ -36,7 +36,8 @@ enum class OnMiss {
 };
 
 struct Options {
-  int device_ordinal = 0;
+  int device_ordinal = 0;   // the GPU, where `device` is empty
+  std::string device;       // "0", "host", "host+checks", ... (docs/cli.md); ATTUNE_DEVICE
   std::string cache_path;   // the SQLite file; empty: memory alone, nothing outlives the process
   std::string nvrtc_path;   // library or folder; ATTUNE_NVRTC
   std::string cxx_path;     // C++ compiler of the host device; ATTUNE_CXX
@@ -46,8 +47,9 @@ struct Options {
   bool strict = false;        // after seal(), prepare() throws instead of doing late work
   std::function<void(const std::string&)> log;  // warnings; none when empty. Never called by launch
 
-  // Reads ATTUNE_CACHE, ATTUNE_CACHE_DIR, XDG_CACHE_HOME, HOME, ATTUNE_NVRTC, ATTUNE_CXX,
-  // ATTUNE_WORKER. The only place of the library that reads the environment.
+  // Reads ATTUNE_CACHE, ATTUNE_CACHE_DIR, XDG_CACHE_HOME, HOME, ATTUNE_DEVICE,
+  // ATTUNE_NVRTC, ATTUNE_CXX, ATTUNE_WORKER. The only place of the library that reads the
+  // environment.
   static Options from_environment();
 };
 
@@ -111,7 +113,8 @@ struct Counters {
 // Finds, loads and keeps kernels for one device. Thread-safe.
 class Engine {
  public:
-  // Opens the device and the cache. Throws DeviceUnavailable without a driver or GPU.
+  // Opens the device and the cache. Throws DeviceUnavailable when the device is a GPU and there is
+  // no driver or no such GPU.
   explicit Engine(Options options);
   // Serves on a device of the caller's.
   Engine(Options options, std::unique_ptr<Device> device);

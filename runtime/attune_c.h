@@ -55,6 +55,9 @@ typedef struct attune_options {
    */
   void (*log)(const char* message, void* log_context);
   void* log_context;
+  /* "0", "host", "host+checks", ... instead of device_ordinal. NULL: ATTUNE_DEVICE, else
+   * device_ordinal. "": device_ordinal, whatever the environment says. */
+  const char* device;
 } attune_options;
 
 /* As attune::AttentionArgs. A stride of 0 means the dense default. */

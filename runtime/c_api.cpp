@@ -114,6 +114,7 @@ Options options_of(const attune_options* given) {
   options.strict = c.strict != 0;
   if (c.tune_budget_s != 0) options.tune_budget_s = c.tune_budget_s;
   if (c.cache_path != nullptr) options.cache_path = c.cache_path;
+  if (c.device != nullptr) options.device = c.device;
   if (c.nvrtc_path != nullptr) options.nvrtc_path = c.nvrtc_path;
   if (c.worker_path != nullptr) options.worker_path = c.worker_path;
   if (c.log != nullptr) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "jit/compile_pool.h"
+#include "jit/host/host_target.h"
 #include "jit/source.h"
 #include "tuner/compile_stage.h"
 #include "tuner/space.h"
@@ -44,8 +45,9 @@ std::optional<std::string> why_not_servable(const Problem& problem, const Candid
   return std::nullopt;
 }
 
-std::string tune_command(const Problem& problem) {
-  return fmt::format("attune tune --problem '{}'", problem.text());
+std::string tune_command(const Problem& problem, const DeviceInfo& device) {
+  const std::string on = is_host_arch(device.arch) ? fmt::format(" --device {}", device.arch) : "";
+  return fmt::format("attune tune --problem '{}'{}", problem.text(), on);
 }
 
 Dispatcher::Dispatcher(const Options& options, Device& device)
@@ -90,7 +92,7 @@ std::variant<Dispatched, Miss> Dispatcher::from_winner(const Problem& problem, T
   return Miss{.what_failed = "no winner for this problem",
               .values = fmt::format("problem={} gpu={} cache={}", problem.text(),
                                     device_.info().name, store.path()),
-              .command = tune_command(problem)};
+              .command = tune_command(problem, device_.info())};
 }
 
 std::optional<WinnerHit> Dispatcher::find_winner(const Problem& problem, TuneStore& store) {
@@ -130,7 +132,7 @@ std::variant<Dispatched, Miss> Dispatcher::load_winner(const Problem& problem, W
     return Miss{.what_failed = "cannot use the winner of this problem",
                 .values = fmt::format("problem={} winner={} of {} {}", problem.text(),
                                       winner.candidate.text(), winner.problem.text(), reason),
-                .command = tune_command(problem) + " --refresh",
+                .command = tune_command(problem, device_.info()) + " --refresh",
                 .unusable = true};
   };
   if (const auto reason = why_not_servable(problem, winner.candidate, device_.info())) {
@@ -148,13 +150,13 @@ std::variant<Dispatched, Miss> Dispatcher::load_winner(const Problem& problem, W
         fmt::format("stale winner: problem={} timed with driver={} now driver={}; re-time it with "
                     "{}",
                     problem.text(), winner.driver_version, device_.info().driver_version,
-                    tune_command(problem)));
+                    tune_command(problem, device_.info())));
   }
   if (winner.problem.seqlen_q != problem.seqlen_q) {
     warn(
         fmt::format("no winner for this number of query tokens: problem={} using the winner of "
                     "{}; tune it with {}",
-                    problem.text(), winner.problem.text(), tune_command(problem)));
+                    problem.text(), winner.problem.text(), tune_command(problem, device_.info())));
   }
   winner.binary.cubin = {};
   served.choice = {.problem = problem,

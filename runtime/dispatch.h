@@ -21,8 +21,9 @@ namespace attune {
 std::optional<std::string> why_not_servable(const Problem& problem, const Candidate& candidate,
                                             const DeviceInfo& device);
 
-// How to get a winner for `problem`: the command line that every warning about a miss ends with.
-std::string tune_command(const Problem& problem);
+// How to get a winner for `problem` on a device like `device`: the command line that every warning
+// about a miss ends with.
+std::string tune_command(const Problem& problem, const DeviceInfo& device);
 
 struct Dispatched {
   Choice choice;

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/text.h"
-#include "jit/cuda_device.h"
+#include "jit/device_choice.h"
 #include "runtime/attune.h"
 #include "runtime/dispatch.h"
 
@@ -26,6 +26,12 @@ Options checked(Options options) {
                           "the budget is above 0 and finite");
   }
   return options;
+}
+
+// The device of options that were checked.
+std::unique_ptr<Device> open_device_of(const Options& options) {
+  return open_device(options.device.empty() ? DeviceChoice{.ordinal = options.device_ordinal}
+                                            : DeviceChoice::parse(options.device));
 }
 
 std::unique_ptr<TuneStore> open_store(const Options& options) {
@@ -101,7 +107,7 @@ std::shared_ptr<const Attention::Prepared> Engine::State::add(const std::string&
 
 Engine::Engine(Options options) {
   options = checked(std::move(options));
-  auto device = open_cuda_device(options.device_ordinal);
+  auto device = open_device_of(options);
   state_ = std::make_unique<State>(std::move(options), std::move(device));
 }
 

@@ -18,6 +18,7 @@ Options Options::from_environment() {
   options.cache_path = ::attune::cache_path(variable("ATTUNE_CACHE"), variable("ATTUNE_CACHE_DIR"),
                                             variable("XDG_CACHE_HOME"), variable("HOME"))
                            .string();
+  options.device = variable("ATTUNE_DEVICE");
   options.nvrtc_path = variable("ATTUNE_NVRTC");
   options.cxx_path = variable("ATTUNE_CXX");
   options.worker_path = variable("ATTUNE_WORKER");

@@ -21,8 +21,8 @@ struct Choice {
   Freshness freshness = Freshness::kFresh;
 };
 
-// Some lines for a person; `driver_version` is the one in use.
-std::string explain(const Choice& choice, const std::string& driver_version);
+// Some lines for a person; `device` is the one in use.
+std::string explain(const Choice& choice, const DeviceInfo& device);
 
 struct Attention::Prepared {
   std::shared_ptr<Device> device;  // declared first: goes after the module

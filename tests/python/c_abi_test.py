@@ -58,7 +58,7 @@ class ErrorPaths(unittest.TestCase):
         with self.assertRaises(attune_ctypes.AttuneError) as raised:
             self.library.call("attune_engine_create", ctypes.byref(options), ctypes.byref(handle))
         self.assertIn("tune_budget_s=-2.5", str(raised.exception))
-        options.struct_size -= 8
+        options.struct_size -= 16  # 8 less is that of version 0.1.0, which lacked `device`
         with self.assertRaises(attune_ctypes.AttuneError) as raised:
             self.library.call("attune_engine_create", ctypes.byref(options), ctypes.byref(handle))
         self.assertIn("struct_size", str(raised.exception))

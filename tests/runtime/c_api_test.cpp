@@ -126,6 +126,26 @@ TEST(CApi, RefusesOptionsThatMeanNothing) {
   options.device_ordinal = -1;
   expect_failure(ATTUNE_INVALID_ARGUMENT, attune_engine_create(&options, &engine),
                  "device_ordinal=-1");
+  options = default_options();
+  options.device = "hots";
+  expect_failure(ATTUNE_INVALID_ARGUMENT, attune_engine_create(&options, &engine),
+                 "device='hots'; use the number of a GPU");
+}
+
+TEST(CApi, TheOptionsOfVersion010HaveNoDevice) {
+  attune_options options = default_options();
+  options.struct_size = offsetof(attune_options, device);
+  options.device = "hots";  // behind the end of what the caller knows
+  options.device_ordinal = 1000;
+  attune_engine* engine = nullptr;
+  EXPECT_EQ(attune_engine_create(&options, &engine), ATTUNE_NO_DEVICE) << attune_last_error();
+}
+
+TEST(CApi, TheNamedDeviceComesBeforeTheOrdinal) {
+  attune_options options = default_options();
+  options.device = "1000";
+  attune_engine* engine = nullptr;
+  EXPECT_EQ(attune_engine_create(&options, &engine), ATTUNE_NO_DEVICE) << attune_last_error();
 }
 
 TEST_F(CApiTest, ServesAWinner) {

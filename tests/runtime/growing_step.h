@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,12 @@
 #include "jit/device.h"
 #include "runtime/attune.h"
 #include "tuner/reference.h"
+#include "tuner/verify.h"
 
 namespace attune {
+
+// So many keys average the rounding out, and the narrow limit holds.
+constexpr int kLongKvLen = 4500;
 
 class GrowingStep {
  public:
@@ -142,6 +147,48 @@ inline double GrowingStep::error(StreamHandle stream) const {
     }
   }
   return output_error(stream);
+}
+
+// How far a sequence grows, and the rows of a ring's buffer: little more than window + M - 1, so
+// that it laps often.
+struct Growth {
+  int longest;
+  int ring_capacity;
+};
+
+// Lengths around the edges of tiles, splits, the window and the ring, in growing order.
+inline std::set<int> growing_lengths(const Attention& attention, const Growth& growth) {
+  const Candidate candidate = Candidate::parse(attention.candidate_text());
+  const Problem problem = Problem::parse(attention.problem_text());
+  const int tile = candidate.config.block_n;
+  const int ring = growth.ring_capacity;
+  std::set<int> lengths = {growth.longest};
+  const auto add = [&](int length) {
+    if (length >= 1 && length <= growth.longest) lengths.insert(length);
+  };
+  for (const int length : {1, 2, 7, 8, 9, 16, 17, 500}) add(length);
+  for (const int edge : {tile, 2 * tile, 3 * tile, candidate.split_cap * tile, 1024, problem.window,
+                         problem.window + problem.seqlen_q - 1, ring, 2048, 2 * ring, 4096}) {
+    for (const int length : {edge - 1, edge, edge + 1}) add(length);
+  }
+  return lengths;
+}
+
+// One captured launch, replayed while the sequences grow, against the reference at every length.
+inline void expect_right_while_growing(Device& device, const Attention& attention,
+                                       const Growth& growth) {
+  const Problem problem = Problem::parse(attention.problem_text());
+  const bool ring = problem.kv_layout == KvLayout::kRing;
+  GrowingStep step(device, attention, ring ? growth.ring_capacity : growth.longest);
+  const Stream stream = device.create_stream();
+  const Graph graph =
+      device.capture(stream.get(), [&] { attention.launch(step.args(), stream.get()); });
+  for (const int kv_len : growing_lengths(attention, growth)) {
+    step.grow_to(kv_len, stream.get());
+    device.launch(graph, stream.get());
+    EXPECT_LE(step.error(stream.get()), kv_len >= kLongKvLen ? kMaxRelativeL2 : kMaxEdgeRelativeL2)
+        << "kv_len=" << kv_len << " candidate=" << attention.candidate_text();
+  }
 }
 
 }  // namespace attune

@@ -14,7 +14,7 @@ class OptionsTest : public ::testing::Test {
   ~OptionsTest() override { clear(); }
   static void clear() {
     for (const char* name : {"ATTUNE_CACHE", "ATTUNE_CACHE_DIR", "XDG_CACHE_HOME", "HOME",
-                             "ATTUNE_NVRTC", "ATTUNE_CXX", "ATTUNE_WORKER"}) {
+                             "ATTUNE_DEVICE", "ATTUNE_NVRTC", "ATTUNE_CXX", "ATTUNE_WORKER"}) {
       unsetenv(name);
     }
   }
@@ -24,6 +24,7 @@ class OptionsTest : public ::testing::Test {
 TEST_F(OptionsTest, AnEmptyEnvironmentMeansMemoryAlone) {
   const Options options = Options::from_environment();
   EXPECT_EQ(options.cache_path, "");
+  EXPECT_EQ(options.device, "");
   EXPECT_EQ(options.nvrtc_path, "");
   EXPECT_EQ(options.cxx_path, "");
   EXPECT_EQ(options.worker_path, "");
@@ -40,6 +41,11 @@ TEST_F(OptionsTest, TheMoreSpecialPlaceOfTheCacheWins) {
   EXPECT_EQ(Options::from_environment().cache_path, "/opt/caches/tune.db");
   set("ATTUNE_CACHE", "/opt/h200.db");
   EXPECT_EQ(Options::from_environment().cache_path, "/opt/h200.db");
+}
+
+TEST_F(OptionsTest, ReadsWhichDevice) {
+  set("ATTUNE_DEVICE", "host+checks");
+  EXPECT_EQ(Options::from_environment().device, "host+checks");
 }
 
 TEST_F(OptionsTest, ReadsWhereTheCompilerIs) {

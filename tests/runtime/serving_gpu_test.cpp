@@ -22,7 +22,9 @@ constexpr const char* kDecodeRing = "decode/b1/q1/kv1-8192/h32x16/d256/w1024/rin
 constexpr const char* kVerify = "verify/b2/q8/kv1-8192/h8x1/d512/contiguous/bf16";
 constexpr const char* kVerifyRing = "verify/b1/q8/kv1-8192/h32x16/d256/w1024/ring/bf16";
 constexpr int kLongest = 4500;
-constexpr int kRingCapacity = 1040;  // little more than window + M - 1, so that it laps often
+constexpr int kRingCapacity = 1040;
+constexpr Growth kGrowth{.longest = kLongest, .ring_capacity = kRingCapacity};
+static_assert(kLongest >= kLongKvLen);
 
 class ServingGpuTest : public GpuTest {
  protected:
@@ -38,20 +40,6 @@ class ServingGpuTest : public GpuTest {
   TemporaryFolder folder_;
 };
 
-// Lengths around the edges of tiles, splits, the window and the ring, in growing order.
-std::set<int> growing_lengths(const Attention& attention) {
-  const Candidate candidate = Candidate::parse(attention.candidate_text());
-  const int tile = candidate.config.block_n;
-  std::set<int> lengths = {1, 2, 7, 8, 9, 16, 17, 500, kLongest};
-  for (const int edge : {tile, 2 * tile, 3 * tile, candidate.split_cap * tile, 1024, 1031,
-                         kRingCapacity, 2048, 2 * kRingCapacity, 4096}) {
-    for (const int length : {edge - 1, edge, edge + 1}) {
-      if (length >= 1 && length <= kLongest) lengths.insert(length);
-    }
-  }
-  return lengths;
-}
-
 class GrowingGraphTest : public ServingGpuTest,
                          public ::testing::WithParamInterface<const char*> {};
 
@@ -59,18 +47,7 @@ TEST_P(GrowingGraphTest, OneCapturedLaunchIsRightAtEveryLength) {
   Engine engine(options);
   const Attention attention = engine.prepare(GetParam());
   engine.seal();
-  const bool ring = Problem::parse(GetParam()).kv_layout == KvLayout::kRing;
-  Device& gpu = engine.device();
-  GrowingStep step(gpu, attention, ring ? kRingCapacity : kLongest);
-  const Stream stream = gpu.create_stream();
-  const Graph graph =
-      gpu.capture(stream.get(), [&] { attention.launch(step.args(), stream.get()); });
-  for (const int kv_len : growing_lengths(attention)) {
-    step.grow_to(kv_len, stream.get());
-    gpu.launch(graph, stream.get());
-    EXPECT_LE(step.error(stream.get()), kv_len == kLongest ? kMaxRelativeL2 : kMaxEdgeRelativeL2)
-        << "kv_len=" << kv_len << " candidate=" << attention.candidate_text();
-  }
+  expect_right_while_growing(engine.device(), attention, kGrowth);
 }
 
 INSTANTIATE_TEST_SUITE_P(Gemma, GrowingGraphTest,
