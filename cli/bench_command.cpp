@@ -1,5 +1,6 @@
 #include <fstream>
 #include <memory>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -7,7 +8,6 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "common/error.h"
-#include "jit/cuda_device.h"
 #include "jit/source.h"
 #include "runtime/dispatch.h"
 #include "tuner/select.h"
@@ -22,6 +22,7 @@ constexpr const char* kExamples = R"(Examples:
   attune bench decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16
   attune bench PROBLEM --kv 1024,8192,131072 --csv bench/results/h200.csv
   attune bench --preset gemma4-31b --json
+  attune bench PROBLEM --device host                without a GPU
   attune bench PROBLEM --kv 8192 --register-rule    what the register rule drops, timed
 Exit codes: 0 done, 1 failed, 3 no usable GPU, 130 Ctrl-C.)";
 
@@ -31,7 +32,7 @@ struct BenchFlags {
   ProblemFlags problems;
   std::string kv;
   std::string csv;
-  int device = 0;
+  std::optional<DeviceChoice> device;
   bool register_rule = false;
   bool json = false;
 };
@@ -48,12 +49,12 @@ std::vector<int> lengths_of(const BenchFlags& flags, const Problem& problem) {
 // All that one run measures with.
 class Bench {
  public:
-  Bench(const Workplace& workplace, const BenchFlags& flags)
+  Bench(const Workplace& workplace, const BenchFlags& flags, const DeviceChoice& choice)
       : flags_(flags),
-        device_(open_cuda_device(flags.device)),
+        device_(open_device(choice)),
         compiler_(open_compiler(workplace.compilers(), device_->info().arch)),
         store_(workplace.open_cache_if_present()),
-        options_(workplace.serving_options(flags.device)),
+        options_(workplace.serving_options(choice)),
         dispatcher_(options_, *device_),
         pool_options_(workplace.pool_options(0)) {
     outcome_.gpu = device_->info();
@@ -144,6 +145,11 @@ std::string csv_text(const BenchFlags& flags, const BenchOutcome& outcome) {
   return flags.register_rule ? audit_csv(outcome, taken) : bench_csv(outcome, taken);
 }
 
+DeviceChoice device_of(const Workplace& workplace, const BenchFlags& flags) {
+  if (flags.device) return *flags.device;
+  return workplace.device_of_environment().value_or(DeviceChoice{});
+}
+
 int bench(const Workplace& workplace, const BenchFlags& flags) {
   const std::vector<Problem> problems = flags.problems.resolve();
   std::size_t num_lengths = 0;
@@ -154,7 +160,7 @@ int bench(const Workplace& workplace, const BenchFlags& flags) {
   }
   const Interrupt interrupt(workplace.log);
   write_csv(flags, "", std::ios::app);
-  Bench run(workplace, flags);
+  Bench run(workplace, flags, device_of(workplace, flags));
   for (const Problem& problem : problems) {
     if (interrupt.requested()) break;
     if (!lengths_of(flags, problem).empty()) run.add(problem);
@@ -176,8 +182,7 @@ void add_bench_command(CLI::App* app, Workplace* workplace, Action* action) {
       app->add_subcommand("bench", "Time what is served against the default and the floor");
   flags->problems.add_to(command);
   workplace->add_cache_flag(command);
-  command->add_option("--device", flags->device, "GPU to measure on (default 0)")
-      ->check(CLI::Range(0, kMaxDevice));
+  add_device_flag(command, &flags->device, "Device to measure on (default: GPU 0)");
   command->add_option("--kv", flags->kv,
                       "Lengths, such as 1024,8192 (default: powers of two of the range)");
   command->add_flag("--register-rule", flags->register_rule,

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "jit/host/host_target.h"
+
 namespace attune {
 namespace {
 
@@ -37,6 +39,23 @@ std::string points_text(const BenchRow& row, const Ceilings& ceilings) {
                    fmt::format("{:.2f}x", point.fallback.median_us / us)});
   }
   return table.text();
+}
+
+std::string header_text(const BenchOutcome& outcome) {
+  const DeviceInfo& device = outcome.gpu;
+  const Ceilings& ceilings = outcome.ceilings;
+  if (is_host_arch(device.arch)) {
+    return fmt::format(
+        "{} ({}), {} cores: reads {:.2f} GB/s, emulated tensor cores {:.2f} GFLOP/s bf16; times of "
+        "single launches of the host device, combine included: they say nothing about a GPU\n",
+        device.name, device.arch, device.num_sms, ceilings.read_bytes_per_s * 1e-9,
+        ceilings.tensor_flops_per_s * 1e-9);
+  }
+  return fmt::format(
+      "{} ({}), driver {}: reads {:.2f} TB/s, tensor cores {:.0f} TFLOP/s bf16; times by graph "
+      "replay with a cold L2, combine included (method {})\n",
+      device.name, device.arch, device.driver_version, ceilings.read_bytes_per_s * 1e-12,
+      ceilings.tensor_flops_per_s * 1e-12, kTimingMethod);
 }
 
 std::string audit_text(const BenchRow& row) {
@@ -82,12 +101,7 @@ std::string_view name_of(Served served) {
 }
 
 std::string bench_text(const BenchOutcome& outcome) {
-  std::string text = fmt::format(
-      "{} ({}), driver {}: reads {:.2f} TB/s, tensor cores {:.0f} TFLOP/s bf16; times by graph "
-      "replay with a cold L2, combine included (method {})\n",
-      outcome.gpu.name, outcome.gpu.arch, outcome.gpu.driver_version,
-      outcome.ceilings.read_bytes_per_s * 1e-12, outcome.ceilings.tensor_flops_per_s * 1e-12,
-      kTimingMethod);
+  std::string text = header_text(outcome);
   for (const BenchRow& row : outcome.rows) {
     text += fmt::format("\n{}\nserved {} ({}), default {}\n", row.problem.text(), row.candidate,
                         name_of(row.served), row.default_candidate);

@@ -61,7 +61,7 @@ int show(const Workplace& workplace, const CacheFlags& flags) {
     throw CacheError(
         "no winner for this problem",
         fmt::format("problem={} path={}", problem.text(), workplace.cache_file().string()),
-        fmt::format("tune it with {}", tune_command(problem)));
+        fmt::format("tune it with {}", tune_command(problem, {})));
   }
   output(flags, show_json(stored), show_text(stored, std::time(nullptr)));
   return kExitDone;

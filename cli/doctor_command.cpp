@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -9,9 +11,12 @@
 #include "cli/doctor_report.h"
 #include "cli/file_system.h"
 #include "common/error.h"
+#include "jit/host/host_info.h"
+#include "jit/host_device.h"
 #include "jit/machine_limits.h"
 #include "jit/source.h"
 #include "jit/worker_process.h"
+#include "templates/params.h"
 
 namespace attune {
 namespace {
@@ -19,14 +24,16 @@ namespace {
 constexpr const char* kExamples = R"(Examples:
   attune doctor
   attune doctor --no-gpu --json
+  attune doctor --device host     is everything here that the host device needs?
 Exit codes: 0 all is well, 1 something is broken, 3 no usable GPU.)";
 
-constexpr const char* kVariables[] = {
-    "ATTUNE_CACHE",         "ATTUNE_CACHE_DIR", "ATTUNE_NVRTC",   "ATTUNE_CXX",
-    "ATTUNE_WORKER",        "ATTUNE_PRESETS",   "XDG_CACHE_HOME", "HOME",
-    "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH",  "NO_COLOR"};
+constexpr const char* kVariables[] = {"ATTUNE_CACHE",         "ATTUNE_CACHE_DIR", "ATTUNE_NVRTC",
+                                      "ATTUNE_CXX",           "ATTUNE_DEVICE",    "ATTUNE_WORKER",
+                                      "ATTUNE_PRESETS",       "XDG_CACHE_HOME",   "HOME",
+                                      "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH",  "NO_COLOR"};
 
 struct DoctorFlags {
+  std::optional<DeviceChoice> device;
   bool no_gpu = false;
   bool json = false;
 };
@@ -56,13 +63,47 @@ void try_compile(const CompilePoolOptions& options, Diagnosis* diagnosis) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-void check_compiler(const Workplace& workplace, Diagnosis* diagnosis) {
+// The kernel writes memory that was zero.
+void try_launch(const HostTarget& target, const Binary& binary) {
+  constexpr std::size_t kBytes = 4096;
+  const auto device = open_host_device({.target = target});
+  const DeviceMem memory = device->allocate(kBytes);
+  device->fill_bytes(memory.ptr(), 0, kBytes, nullptr);
+  const Module module = device->load(binary);
+  const FillParams params{reinterpret_cast<void*>(memory.ptr()), kBytes, 1};
+  device->launch(device->kernel(module, "fill_noise", 0), {{1, 1, 1}, {256, 1, 1}, 0}, &params,
+                 nullptr);
+  std::vector<std::byte> written(kBytes);
+  device->copy_to_host(written, memory.ptr(), nullptr);
+  if (std::all_of(written.begin(), written.end(), [](std::byte b) { return b == std::byte{0}; })) {
+    throw Error("a kernel of the host device wrote nothing");
+  }
+}
+
+void check_host(const Workplace& workplace, const HostTarget& target, Diagnosis* diagnosis) {
+  HostDiagnosis& host = diagnosis->host;
+  host.num_cores = host_device_info(target).num_sms;
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    const auto compiler = open_compiler(workplace.compilers(), target.text());
+    host.compiler = compiler->version();
+    host.compiler_path = compiler->path();
+    try_launch(target, compiler->compile(probe_source(target.text()), target.text()));
+  } catch (const Error& error) {
+    host.problem = error.what();
+  }
+  host.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void check_nvrtc(const Workplace& workplace, Diagnosis* diagnosis) {
   const CompilerOrReason found = find_compiler(workplace.compilers(), kDefaultArch);
   diagnosis->nvrtc_problem = found.reason;
-  if (found.compiler) {
-    diagnosis->nvrtc_path = found.compiler->path();
-    diagnosis->nvrtc_version = found.compiler->version();
-  }
+  if (!found.compiler) return;
+  diagnosis->nvrtc_path = found.compiler->path();
+  diagnosis->nvrtc_version = found.compiler->version();
+}
+
+void check_workers(const Workplace& workplace, Diagnosis* diagnosis) {
   const MachineLimits limits = machine_limits();
   diagnosis->num_cores = limits.cores;
   diagnosis->free_bytes = limits.free_bytes;
@@ -75,7 +116,8 @@ void check_compiler(const Workplace& workplace, Diagnosis* diagnosis) {
   } catch (const DeviceUnavailable& error) {
     diagnosis->worker_problem = error.what();
   }
-  if (found.compiler && diagnosis->worker_problem.empty()) try_compile(options, diagnosis);
+  const bool has_nvrtc = !diagnosis->nvrtc_version.empty();
+  if (has_nvrtc && diagnosis->worker_problem.empty()) try_compile(options, diagnosis);
 }
 
 // Looks without creating the file.
@@ -101,9 +143,14 @@ void check_cache(const Workplace& workplace, Diagnosis* diagnosis) {
 
 int doctor(const Workplace& workplace, const DoctorFlags& flags) {
   Diagnosis diagnosis;
-  diagnosis.gpu_checked = !flags.no_gpu;
+  const auto asked = flags.device ? flags.device : workplace.device_of_environment();
+  const std::optional<HostTarget> host = asked.value_or(DeviceChoice{}).host;
+  diagnosis.host_asked = host.has_value();
+  diagnosis.gpu_checked = !flags.no_gpu && !host;
   if (diagnosis.gpu_checked) check_gpu(&diagnosis);
-  check_compiler(workplace, &diagnosis);
+  if (!host) check_nvrtc(workplace, &diagnosis);
+  check_workers(workplace, &diagnosis);
+  check_host(workplace, host.value_or(HostTarget{}), &diagnosis);
   check_cache(workplace, &diagnosis);
   for (const char* name : kVariables) {
     if (const char* value = std::getenv(name)) diagnosis.environment.emplace_back(name, value);
@@ -123,7 +170,10 @@ void add_doctor_command(CLI::App* app, Workplace* workplace, Action* action) {
   CLI::App* command =
       app->add_subcommand("doctor", "Check driver, GPUs, compiler, cache and environment");
   workplace->add_cache_flag(command);
-  command->add_flag("--no-gpu", flags->no_gpu, "Do not look for a driver or a GPU");
+  auto* device = add_device_flag(command, &flags->device,
+                                 "With host: look at what the host device needs, at no GPU");
+  command->add_flag("--no-gpu", flags->no_gpu, "Do not look for a driver or a GPU")
+      ->excludes(device);
   command->add_flag("--json", flags->json, "Print the result as one JSON document");
   command->footer(kExamples);
   command->callback([=] { *action = [=] { return doctor(*workplace, *flags); }; });

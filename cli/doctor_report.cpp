@@ -13,11 +13,14 @@ bool has_gpu(const Diagnosis& diagnosis) {
 }
 
 bool is_broken(const Diagnosis& diagnosis) {
-  return !diagnosis.nvrtc_problem.empty() || !diagnosis.worker_problem.empty() ||
-         !diagnosis.compile_problem.empty() || !diagnosis.cache_problem.empty();
+  const bool host = diagnosis.host_asked && !diagnosis.host.problem.empty();
+  const bool gpu = !diagnosis.host_asked &&
+                   (!diagnosis.nvrtc_problem.empty() || !diagnosis.compile_problem.empty());
+  return host || gpu || !diagnosis.worker_problem.empty() || !diagnosis.cache_problem.empty();
 }
 
 std::string gpu_lines(const Diagnosis& diagnosis) {
+  if (diagnosis.host_asked) return "driver       not checked (--device host)\n";
   if (!diagnosis.gpu_checked) return "driver       not checked (--no-gpu)\n";
   const DriverStatus& driver = diagnosis.driver;
   if (!driver.loaded) return fmt::format("driver       {}\n", driver.problem);
@@ -33,11 +36,22 @@ std::string gpu_lines(const Diagnosis& diagnosis) {
   return lines;
 }
 
+std::string host_lines(const HostDiagnosis& host) {
+  if (!host.problem.empty()) return fmt::format("host         {}\n", host.problem);
+  return fmt::format("host         {} in {}, {}; a compile and a launch work, {:.1f} s\n",
+                     host.compiler, host.compiler_path,
+                     count_text(static_cast<std::size_t>(host.num_cores), "core"), host.seconds);
+}
+
+std::string nvrtc_lines(const Diagnosis& diagnosis) {
+  if (diagnosis.host_asked) return "";
+  return diagnosis.nvrtc_problem.empty()
+             ? fmt::format("nvrtc        {} in {}\n", diagnosis.nvrtc_version, diagnosis.nvrtc_path)
+             : fmt::format("nvrtc        {}\n", diagnosis.nvrtc_problem);
+}
+
 std::string compiler_lines(const Diagnosis& diagnosis) {
-  std::string lines =
-      diagnosis.nvrtc_problem.empty()
-          ? fmt::format("nvrtc        {} in {}\n", diagnosis.nvrtc_version, diagnosis.nvrtc_path)
-          : fmt::format("nvrtc        {}\n", diagnosis.nvrtc_problem);
+  std::string lines = nvrtc_lines(diagnosis);
   lines +=
       fmt::format("worker       {}\n", diagnosis.worker_problem.empty() ? diagnosis.worker_path
                                                                         : diagnosis.worker_problem);
@@ -82,7 +96,8 @@ int doctor_exit_code(const Diagnosis& diagnosis) {
 }
 
 std::string doctor_text(const Diagnosis& diagnosis) {
-  std::string text = gpu_lines(diagnosis) + compiler_lines(diagnosis) + cache_lines(diagnosis);
+  std::string text = gpu_lines(diagnosis) + compiler_lines(diagnosis) + host_lines(diagnosis.host) +
+                     cache_lines(diagnosis);
   for (const auto& [name, value] : diagnosis.environment) {
     text += fmt::format("environment  {}={}\n", name, value);
   }
@@ -90,7 +105,10 @@ std::string doctor_text(const Diagnosis& diagnosis) {
     case kExitFailed:
       return text + "something is broken: see above\n";
     case kExitNoDevice:
-      return text + "no usable GPU: attune tune --compile-only works, timing and serving do not\n";
+      return text +
+             (diagnosis.host.problem.empty()
+                  ? "no usable GPU: --device host works, and attune tune --compile-only\n"
+                  : "no usable GPU: attune tune --compile-only works, timing and serving do not\n");
     default:
       return text + "all is well\n";
   }
@@ -135,6 +153,12 @@ Json doctor_json(const Diagnosis& diagnosis) {
            {{"arch", diagnosis.compile_arch},
             {"seconds", diagnosis.compile_s},
             {"problem", diagnosis.compile_problem}}},
+          {"host",
+           {{"compiler", diagnosis.host.compiler},
+            {"path", diagnosis.host.compiler_path},
+            {"cores", diagnosis.host.num_cores},
+            {"seconds", diagnosis.host.seconds},
+            {"problem", diagnosis.host.problem}}},
           {"cache", cache},
           {"environment", environment},
           {"exit_code", doctor_exit_code(diagnosis)}};

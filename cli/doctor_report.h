@@ -12,8 +12,17 @@
 
 namespace attune {
 
+// The host device, tried with one small kernel.
+struct HostDiagnosis {
+  std::string compiler, compiler_path;  // "g++ 12.2.0"
+  std::string problem;                  // why it does not work
+  int num_cores = 0;
+  double seconds = 0;  // of the compile and the launch
+};
+
 struct Diagnosis {
   bool gpu_checked = true;
+  bool host_asked = false;  // --device host: only the host device has to work
   DriverStatus driver;
   std::vector<DeviceInfo> devices;
 
@@ -25,6 +34,8 @@ struct Diagnosis {
   std::string compile_arch, compile_problem;  // a trial compile through a worker
   double compile_s = 0;
 
+  HostDiagnosis host;
+
   std::string cache_path, cache_file_system, cache_problem;
   bool cache_exists = false;
   bool cache_writable = false;
@@ -33,7 +44,8 @@ struct Diagnosis {
   std::vector<std::pair<std::string, std::string>> environment;  // variables that are set
 };
 
-// 1 when something is broken, else 3 without a usable GPU, else 0.
+// 1 when something is broken, else 3 without a usable GPU, else 0. The host device may be missing
+// where it was not asked for: a machine that serves needs no C++ compiler.
 int doctor_exit_code(const Diagnosis& diagnosis);
 std::string doctor_text(const Diagnosis& diagnosis);
 Json doctor_json(const Diagnosis& diagnosis);

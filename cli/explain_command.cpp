@@ -1,11 +1,12 @@
 #include <memory>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "cli/commands.h"
 #include "cli/explain_report.h"
 #include "common/error.h"
-#include "jit/cuda_device.h"
+#include "jit/host/host_info.h"
 
 namespace attune {
 namespace {
@@ -13,13 +14,14 @@ namespace {
 constexpr const char* kExamples = R"(Examples:
   attune explain decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16
   attune explain PROBLEM --arch sm_90a     limits of an architecture, without a GPU
-  attune explain PROBLEM --gpu H200        a GPU that the cache has results of)";
+  attune explain PROBLEM --gpu H200        a GPU that the cache has results of
+  attune explain PROBLEM --device host     the CPU of this machine)";
 
 struct ExplainFlags {
   std::string problem;
   std::string arch;
   std::string gpu;
-  int device = 0;
+  std::optional<DeviceChoice> device;
   bool json = false;
 };
 
@@ -39,18 +41,21 @@ DeviceInfo stored_gpu(const TuneStore& store, const std::string& name) {
 DeviceInfo find_gpu(const Workplace& workplace, const ExplainFlags& flags, const TuneStore& store) {
   if (!flags.gpu.empty()) return stored_gpu(store, flags.gpu);
   if (!flags.arch.empty()) return architecture_limits(flags.arch);
+  const auto asked = flags.device ? flags.device : workplace.device_of_environment();
+  const DeviceChoice choice = asked.value_or(DeviceChoice{});
+  if (choice.host) return host_device_info(*choice.host);
   const auto devices = list_devices();
   if (devices.empty()) {
     workplace.log.note(fmt::format("no usable GPU: explaining for {}; --arch or --gpu name another",
                                    kDefaultArch));
     return architecture_limits(kDefaultArch);
   }
-  if (flags.device >= static_cast<int>(devices.size())) {
+  if (choice.ordinal >= static_cast<int>(devices.size())) {
     throw DeviceUnavailable("there is no such GPU",
-                            fmt::format("device={} devices={}", flags.device, devices.size()),
+                            fmt::format("device={} devices={}", choice.ordinal, devices.size()),
                             "attune doctor lists them");
   }
-  return devices[static_cast<std::size_t>(flags.device)];
+  return devices[static_cast<std::size_t>(choice.ordinal)];
 }
 
 int explain(const Workplace& workplace, const ExplainFlags& flags) {
@@ -81,8 +86,7 @@ void add_explain_command(CLI::App* app, Workplace* workplace, Action* action) {
   workplace->add_cache_flag(command);
   auto* arch = command->add_option("--arch", flags->arch, "An architecture instead of a GPU");
   auto* gpu = command->add_option("--gpu", flags->gpu, "A GPU of the cache, by part of its name");
-  command->add_option("--device", flags->device, "GPU of this machine (default 0)")
-      ->check(CLI::Range(0, kMaxDevice))
+  add_device_flag(command, &flags->device, "Device of this machine (default: GPU 0)")
       ->excludes(arch)
       ->excludes(gpu);
   arch->excludes(gpu);

@@ -112,7 +112,7 @@ Explanation explain(const Scene& scene) {
   explanation.gpu = scene.gpu;
   explanation.problem = scene.problem;
   explanation.candidates = candidate_rows(scene);
-  explanation.tune_command = tune_command(scene.problem);
+  explanation.tune_command = tune_command(scene.problem, scene.gpu);
   choose(scene, &explanation);
   if (explanation.match != "exact") explanation.misses = miss_reasons(scene, kMissReasons);
   return explanation;

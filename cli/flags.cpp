@@ -46,6 +46,18 @@ std::vector<int> parse_kv_list(const std::string& text) {
   return values;
 }
 
+CLI::Option* add_device_flag(CLI::App* app, std::optional<DeviceChoice>* choice,
+                             const std::string& description) {
+  const auto parse = [choice](const std::string& text) {
+    try {
+      *choice = DeviceChoice::parse(text);
+    } catch (const InvalidArgument& error) {
+      throw CLI::ValidationError("--device", error.what());
+    }
+  };
+  return app->add_option_function<std::string>("--device", parse, description)->type_name("N|host");
+}
+
 void ProblemFlags::add_to(CLI::App* app) {
   auto* problem = app->add_option("--problem,PROBLEM", problems,
                                   "Problem text, such as "

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 
+#include "jit/device_choice.h"
 #include "templates/problem.h"
 
 namespace attune {
@@ -22,6 +24,10 @@ double parse_duration(const std::string& text);
 
 // Numbers of "1024,8192,131072", each within 1 to kMaxKvLen. Throws InvalidArgument.
 std::vector<int> parse_kv_list(const std::string& text);
+
+// --device N|host...; `choice` stays empty where it is not given.
+CLI::Option* add_device_flag(CLI::App* app, std::optional<DeviceChoice>* choice,
+                             const std::string& description);
 
 // PROBLEM..., --problem, --preset and --tp.
 struct ProblemFlags {

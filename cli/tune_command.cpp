@@ -13,7 +13,6 @@
 #include "cli/stored_results.h"
 #include "cli/tune_report.h"
 #include "common/error.h"
-#include "jit/cuda_device.h"
 
 namespace attune {
 namespace {
@@ -24,11 +23,12 @@ constexpr const char* kExamples = R"(Examples:
   attune tune --preset path/to/mine.yaml --cache tune.db
   attune tune --problem decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16
   attune tune --compile-only --arch sm_90a          on a machine without a GPU
+  attune tune --preset host-small --device host     the whole job on the CPU
 Exit codes: 0 done, 1 a problem has no winner, 3 no usable GPU, 4 the budget ended first, 130 Ctrl-C.)";
 
 struct TuneFlags {
   ProblemFlags problems;
-  std::optional<int> device;
+  std::optional<DeviceChoice> device;
   std::string budget;
   bool compile_only = false;
   std::string arch;
@@ -53,10 +53,11 @@ class ClearedFor {
 };
 
 // The architecture to compile for when nothing can be timed; empty when there is a GPU to use.
-std::string arch_without_gpu(const TuneFlags& flags, const Log& log) {
+std::string arch_without_gpu(const TuneFlags& flags, const std::optional<DeviceChoice>& device,
+                             const Log& log) {
   const std::string arch = flags.arch.empty() ? kDefaultArch : flags.arch;
   if (flags.compile_only) return arch;
-  if (flags.device) return {};  // asked for: its absence is an error
+  if (device) return {};  // asked for: its absence is an error
   const DriverStatus driver = query_driver();
   if (driver.loaded && driver.num_devices > 0) {
     if (!flags.arch.empty()) {
@@ -95,15 +96,15 @@ std::size_t count_binaries(const TuneStore& store, const std::string& arch) {
 
 // The library's work between opening and reporting.
 TuneOutcome tune_or_compile(const Workplace& workplace, const TuneFlags& flags,
-                            const std::vector<Problem>& problems, const std::string& arch,
-                            const TuneOptions& options) {
+                            const std::vector<Problem>& problems, const DeviceChoice& choice,
+                            const std::string& arch, const TuneOptions& options) {
   TuneOutcome outcome;
   outcome.compiled_only = !arch.empty();
   std::unique_ptr<Device> device;
   if (outcome.compiled_only) {
     outcome.device = architecture_limits(arch);
   } else {
-    device = open_cuda_device(flags.device.value_or(0));
+    device = open_device(choice);
     outcome.device = device->info();
   }
   const auto compiler = open_compiler(workplace.compilers(), outcome.device.arch);
@@ -141,10 +142,12 @@ int tune(const Workplace& workplace, const TuneFlags& flags) {
   Progress progress(std::cerr, isatty(STDERR_FILENO) == 1);
   const ClearedFor cleared(workplace.log, progress);
   const Interrupt interrupt(workplace.log);
-  const std::string arch = arch_without_gpu(flags, workplace.log);
+  const auto device = flags.device ? flags.device : workplace.device_of_environment();
+  const std::string arch = arch_without_gpu(flags, device, workplace.log);
   options.progress = [&progress](const TuneProgress& step) { progress.update(step); };
   options.stop = [&interrupt] { return interrupt.requested(); };
-  const TuneOutcome outcome = tune_or_compile(workplace, flags, problems, arch, options);
+  const TuneOutcome outcome =
+      tune_or_compile(workplace, flags, problems, device.value_or(DeviceChoice{}), arch, options);
   progress.clear();
   if (flags.json) {
     print_json(tune_json(outcome));
@@ -162,8 +165,7 @@ void add_tune_command(CLI::App* app, Workplace* workplace, Action* action) {
       app->add_subcommand("tune", "Find and store the fastest right kernel of each problem");
   flags->problems.add_to(command);
   workplace->add_cache_flag(command);
-  auto* device = command->add_option("--device", flags->device, "GPU to tune on (default 0)")
-                     ->check(CLI::Range(0, kMaxDevice));
+  auto* device = add_device_flag(command, &flags->device, "Device to tune on (default: GPU 0)");
   command->add_option("--budget", flags->budget, "Stop after this long: 90, 90s, 5m, 1h");
   command
       ->add_flag("--compile-only", flags->compile_only,

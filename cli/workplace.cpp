@@ -27,6 +27,11 @@ Warn Workplace::warn() const {
   return [log = log](const std::string& text) { log.warn(text); };
 }
 
+std::optional<DeviceChoice> Workplace::device_of_environment() const {
+  if (options.device.empty()) return std::nullopt;
+  return DeviceChoice::parse(options.device);
+}
+
 std::unique_ptr<TuneStore> Workplace::open_cache() const {
   return TuneStore::open(cache_file(), warn());
 }
@@ -51,9 +56,9 @@ CompilePoolOptions Workplace::pool_options(int num_workers) const {
   return pool;
 }
 
-Options Workplace::serving_options(int device_ordinal) const {
+Options Workplace::serving_options(const DeviceChoice& device) const {
   Options serving = options;
-  serving.device_ordinal = device_ordinal;
+  serving.device = device.text();
   serving.cache_path = cache_file().string();
   serving.log = warn();
   return serving;

@@ -12,6 +12,7 @@
 #include "jit/compile_pool.h"
 #include "jit/compiler.h"
 #include "jit/cuda_device.h"
+#include "jit/device_choice.h"
 #include "runtime/attune.h"
 
 namespace attune {
@@ -26,6 +27,9 @@ struct Workplace {
   // --cache, else what the environment says. Throws CacheError when there is no place for it.
   std::filesystem::path cache_file() const;
 
+  // What ATTUNE_DEVICE names; empty where it is not set. Throws InvalidArgument for a wrong one.
+  std::optional<DeviceChoice> device_of_environment() const;
+
   // For writing: creates the file.
   std::unique_ptr<TuneStore> open_cache() const;
   // For reading: a missing file is not created but reads as an empty cache, with a remark.
@@ -34,7 +38,7 @@ struct Workplace {
   CompilerSearch compilers() const;
   CompilePoolOptions pool_options(int num_workers) const;
   // Options of the library for serving from `cache_file()`.
-  Options serving_options(int device_ordinal) const;
+  Options serving_options(const DeviceChoice& device) const;
 
  private:
   Warn warn() const;
