@@ -13,13 +13,11 @@ constexpr int kExitUsage = 2;
 constexpr int kExitNoDevice = 3;
 constexpr int kExitPartial = 4;  // the budget ended before the work
 
-// Above the number of any GPU; a limit that reads well in a message.
-constexpr int kMaxDevice = 1023;
-
 void add_tune_command(CLI::App* app, Workplace* workplace, Action* action);
 void add_cache_command(CLI::App* app, Workplace* workplace, Action* action);
 void add_bench_command(CLI::App* app, Workplace* workplace, Action* action);
 void add_explain_command(CLI::App* app, Workplace* workplace, Action* action);
+void add_check_command(CLI::App* app, Workplace* workplace, Action* action);
 void add_doctor_command(CLI::App* app, Workplace* workplace, Action* action);
 
 }  // namespace attune

@@ -105,6 +105,7 @@ class ProgramTest : public ::testing::Test {
     for (char** entry = environ; *entry != nullptr; ++entry) {
       const std::string_view text(*entry);
       const bool replaced = text.starts_with("ATTUNE_CACHE") || text.starts_with("XDG_CACHE") ||
+                            text.starts_with("ATTUNE_DEVICE") ||
                             (hide_gpus_ && text.starts_with("CUDA_VISIBLE"));
       if (!replaced) variables.emplace_back(text);
     }

@@ -1,0 +1,91 @@
+// The main job without a GPU: tune, tune again, explain, bench and serve on the host device.
+#include "runtime/attune.h"
+#include "tests/cli/program.h"
+#include "tests/support/require_cxx.h"
+
+namespace attune {
+namespace {
+
+// One tile holds all keys, so that every config has one candidate.
+constexpr const char* kTiny = "decode/b1/q1/kv1-16/h1x1/d64/contiguous/bf16";
+
+class HostProgram : public ProgramTest {
+ protected:
+  void SetUp() override {
+    try {
+      open_compiler({.host = test_host_search()}, "host");
+    } catch (const DeviceUnavailable& error) {
+      if (const char* required = std::getenv("ATTUNE_REQUIRE_CXX");
+          required != nullptr && std::string_view(required) == "1") {
+        FAIL() << error.what();
+      }
+      GTEST_SKIP() << error.what();
+    }
+  }
+};
+
+TEST_F(HostProgram, StoresAWinnerOnceAndServesIt) {
+  const Finished cold = run({"tune", kTiny, "--device", "host", "--json", cache_flag()});
+  ASSERT_EQ(cold.exit_code, 0) << cold.err;
+  const auto tuned = cold.json();
+  EXPECT_EQ(tuned["state"], "tuned");
+  EXPECT_GT(tuned["timed"], 10);
+  ASSERT_EQ(tuned["winners"].size(), 1U);
+  EXPECT_LE(tuned["winners"][0]["admission"]["relative_l2"], 2.5e-3);
+  const std::string winner = tuned["winners"][0]["candidate"];
+
+  more_environment_ = {"ATTUNE_DEVICE=host"};  // the same as the flag
+  const Finished warm = run({"tune", kTiny, cache_flag()});
+  EXPECT_EQ(warm.exit_code, 0) << warm.err;
+  EXPECT_NE(warm.out.find("all 1 problem already tuned: nothing was compiled or timed"),
+            std::string::npos)
+      << warm.out;
+
+  const auto explained = run({"explain", kTiny, "--json", cache_flag()}).json();
+  EXPECT_EQ(explained["match"], "exact");
+  EXPECT_EQ(explained["candidate"], winner);
+  EXPECT_EQ(explained["gpu"]["arch"], "host");
+  const Finished list = run({"cache", "list", cache_flag()});
+  EXPECT_NE(list.out.find("host CPU"), std::string::npos) << list.out;
+
+  const Finished bench = run({"bench", kTiny, "--kv", "16", cache_flag()});
+  ASSERT_EQ(bench.exit_code, 0) << bench.err;
+  EXPECT_NE(bench.out.find("they say nothing about a GPU"), std::string::npos) << bench.out;
+  EXPECT_NE(bench.out.find("served " + winner + " (exact)"), std::string::npos) << bench.out;
+
+  Options options;
+  options.device = "host";
+  options.cache_path = cache().string();
+  options.cxx_path = test_host_search().cxx;
+  options.on_miss = OnMiss::kError;
+  Engine engine(options);
+  EXPECT_EQ(engine.prepare(kTiny).candidate_text(), winner);
+}
+
+TEST_F(HostProgram, CheckRunsACandidateWithEveryCheck) {
+  const Finished finished =
+      run({"check", kTiny, "--candidate", "splitkv/m16n32s2w2/x1", "--early-copies", "--keep",
+           (folder_ / "kept").string(), "--json"});
+  ASSERT_EQ(finished.exit_code, 0) << finished.err << finished.out;
+  const auto json = finished.json();
+  EXPECT_EQ(json["target"], "host+checks");
+  EXPECT_EQ(json["failed"], 0);
+  ASSERT_EQ(json["checks"].size(), 2U);
+  EXPECT_EQ(json["checks"][0]["copies"], "late");
+  EXPECT_EQ(json["checks"][1]["copies"], "early");
+  EXPECT_GT(json["checks"][1]["cases"], 10);
+  EXPECT_FALSE(std::filesystem::is_empty(folder_ / "kept"));
+}
+
+TEST_F(HostProgram, DoctorOfTheHostDeviceTriesACompileAndALaunch) {
+  const Finished finished = run({"doctor", "--device", "host", "--json", cache_flag()});
+  ASSERT_EQ(finished.exit_code, 0) << finished.out;
+  const auto host = finished.json()["host"];
+  EXPECT_EQ(host["problem"], "");
+  EXPECT_GE(host["cores"], 1);
+  more_environment_ = {"ATTUNE_CXX=/no/such/compiler"};
+  EXPECT_EQ(run({"doctor", "--device", "host", cache_flag()}).exit_code, 1);
+}
+
+}  // namespace
+}  // namespace attune
