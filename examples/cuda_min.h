@@ -1,5 +1,6 @@
 /* Device memory for the examples: the few calls of the CUDA driver that they need, opened at run
- * time, so that they build and start without a toolkit. An application brings its own memory. */
+ * time, so that they build and start without a toolkit; or memory of this process for the host
+ * device. An application brings its own memory. */
 #ifndef ATTUNE_EXAMPLES_CUDA_MIN_H_
 #define ATTUNE_EXAMPLES_CUDA_MIN_H_
 
@@ -7,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 typedef struct cuda_min {
   int (*init)(unsigned flags);
@@ -48,6 +51,42 @@ static inline const char* cuda_min_open(cuda_min* cuda, int ordinal) {
   if (cuda->device_get(&device, ordinal) != 0) return "there is no GPU of this ordinal";
   if (cuda->primary_ctx_retain(&context, device) != 0) return "cannot create a CUDA context";
   if (cuda->ctx_set_current(context) != 0) return "cannot use the CUDA context";
+  return NULL;
+}
+
+static inline int cuda_min_host_alloc(uint64_t* ptr, size_t bytes) {
+  void* memory = NULL;
+  if (posix_memalign(&memory, 256, bytes) != 0) return 1;
+  *ptr = (uint64_t)(uintptr_t)memory;
+  return 0;
+}
+
+static inline int cuda_min_host_free(uint64_t ptr) {
+  free((void*)(uintptr_t)ptr);
+  return 0;
+}
+
+static inline int cuda_min_host_upload(uint64_t to, const void* from, size_t bytes) {
+  memcpy((void*)(uintptr_t)to, from, bytes);
+  return 0;
+}
+
+static inline int cuda_min_host_download(void* to, uint64_t from, size_t bytes) {
+  memcpy(to, (const void*)(uintptr_t)from, bytes);
+  return 0;
+}
+
+/* Memory for the device of this name: "host" is the host device, whose pointers are those of the
+ * process; anything else is the number of a GPU, and NULL the first one. */
+static inline const char* cuda_min_open_device(cuda_min* cuda, const char* device) {
+  if (device == NULL || strcmp(device, "host") != 0) {
+    return cuda_min_open(cuda, device == NULL ? 0 : atoi(device));
+  }
+  memset(cuda, 0, sizeof(*cuda));
+  cuda->mem_alloc = cuda_min_host_alloc;
+  cuda->mem_free = cuda_min_host_free;
+  cuda->upload = cuda_min_host_upload;
+  cuda->download = cuda_min_host_download;
   return NULL;
 }
 

@@ -1,4 +1,5 @@
 /* Serves one decode and one verify step of Gemma 4 31B through the C ABI and checks the results.
+ * The device is the argument, else ATTUNE_DEVICE, else GPU 0; "host" needs no GPU.
  * Exit code: 0 right, 1 an error or a wrong result, 3 no GPU. */
 #include "runtime/attune_c.h"
 #include "step.h"
@@ -55,16 +56,18 @@ done:
   return result;
 }
 
-int main(void) {
+int main(int argc, char** argv) {
+  const char* device = argc > 1 ? argv[1] : getenv("ATTUNE_DEVICE");
   attune_options options = {0};
   options.struct_size = sizeof(options);
   options.log = print_warning;
+  options.device = device;
   attune_engine* engine = NULL;
   const attune_status status = attune_engine_create(&options, &engine);
   if (failed(status, "cannot open an engine")) return status == ATTUNE_NO_DEVICE ? 3 : 1;
 
   cuda_min cuda;
-  const char* problem = cuda_min_open(&cuda, 0);
+  const char* problem = cuda_min_open_device(&cuda, device);
   if (problem != NULL) {
     fprintf(stderr, "%s\n", problem);
     attune_engine_destroy(engine);

@@ -1,5 +1,6 @@
 // Serves one decode and one verify step of Gemma 4 31B through the C++ interface and checks the
-// results. Exit code: 0 right, 1 an error or a wrong result, 3 no GPU.
+// results. The device is the argument, else ATTUNE_DEVICE, else GPU 0; "host" needs no GPU.
+// Exit code: 0 right, 1 an error or a wrong result, 3 no GPU.
 #include <cstdio>
 #include <iostream>
 #include <new>
@@ -55,8 +56,9 @@ bool serve(const attune::Attention& attention, const step_shape& shape, const cu
   return right;
 }
 
-int run() {
+int run(const char* device) {
   attune::Options options = attune::Options::from_environment();
+  if (device != nullptr) options.device = device;
   options.log = [](const std::string& message) { std::cerr << "attune: " << message << '\n'; };
   options.strict = true;
   attune::Engine engine(options);
@@ -66,7 +68,8 @@ int run() {
   engine.seal();
 
   cuda_min cuda;
-  if (const char* problem = cuda_min_open(&cuda, options.device_ordinal)) {
+  if (const char* problem =
+          cuda_min_open_device(&cuda, options.device.empty() ? nullptr : options.device.c_str())) {
     std::cerr << problem << '\n';
     return 3;
   }
@@ -79,9 +82,9 @@ int run() {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   try {
-    return run();
+    return run(argc > 1 ? argv[1] : nullptr);
   } catch (const attune::DeviceUnavailable& error) {
     std::cerr << error.what() << '\n';
     return 3;

@@ -2,12 +2,14 @@
 """Serves one decode and one verify step of Gemma 4 31B from Python and checks the results.
 
 Needs nothing but Python, libattune.so and a driver: device memory comes from libcuda by ctypes.
+The device is the argument, else ATTUNE_DEVICE, else GPU 0; "host" needs no GPU and no driver.
 Exit code: 0 right, 1 an error or a wrong result, 3 no GPU.
 """
 
 import array
 import ctypes
 import math
+import os
 import random
 import struct
 import sys
@@ -59,6 +61,37 @@ class Cuda:
         self.call("cuMemFree_v2", ctypes.c_uint64(pointer))
 
 
+class Host:
+    """Memory of this process, as the host device uses it."""
+
+    ALIGNMENT = 256
+
+    def __init__(self):
+        self.buffers = {}
+
+    def allocate(self, num_bytes):
+        buffer = ctypes.create_string_buffer(num_bytes + self.ALIGNMENT)
+        pointer = -(-ctypes.addressof(buffer) // self.ALIGNMENT) * self.ALIGNMENT
+        self.buffers[pointer] = buffer
+        return pointer
+
+    def copy_of(self, data):
+        pointer = self.allocate(len(data))
+        ctypes.memmove(pointer, bytes(data), len(data))
+        return pointer
+
+    def download(self, pointer, num_bytes):
+        return ctypes.string_at(pointer, num_bytes)
+
+    def free(self, pointer):
+        del self.buffers[pointer]
+
+
+def open_memory(device):
+    """Memory of the device of this name; None: the first GPU."""
+    return Host() if device == "host" else Cuda(int(device or 0))
+
+
 def noise(count, exponents, seed):
     """`count` bf16 numbers of either sign: random low bytes, high bytes among `exponents`."""
     generator = random.Random(seed)
@@ -99,7 +132,7 @@ def expected_row(step, q, k, v, token, head):
     return [o / total for o in out]
 
 
-def serve(engine, cuda, step):
+def serve(engine, memory, step):
     """Returns whether the step's result is right."""
     problem, seqlen_q, num_q_heads, num_kv_heads, head_dim, _, capacity, kv_len = step
     attention = engine.prepare(problem)
@@ -113,13 +146,13 @@ def serve(engine, cuda, step):
         unused = capacity - min(kv_len, capacity)
         data[len(data) - 2 * unused * row_elements:] = b"\xc0\x7f" * (unused * row_elements)
 
-    memory = {"q": cuda.copy_of(q), "k": cuda.copy_of(k), "v": cuda.copy_of(v),
-              "out": cuda.allocate(len(q)), "kv_len": cuda.copy_of(struct.pack("i", kv_len)),
-              "workspace": cuda.allocate(attention.workspace_bytes())}
-    attention.launch(stream=None, capacity=capacity, sm_scale=SM_SCALE, **memory)
-    out = to_floats(cuda.download(memory["out"], len(q)))
-    for pointer in memory.values():
-        cuda.free(pointer)
+    pointers = {"q": memory.copy_of(q), "k": memory.copy_of(k), "v": memory.copy_of(v),
+                "out": memory.allocate(len(q)), "kv_len": memory.copy_of(struct.pack("i", kv_len)),
+                "workspace": memory.allocate(attention.workspace_bytes())}
+    attention.launch(stream=None, capacity=capacity, sm_scale=SM_SCALE, **pointers)
+    out = to_floats(memory.download(pointers["out"], len(q)))
+    for pointer in pointers.values():
+        memory.free(pointer)
 
     worst = 0.0
     for token, head in ((0, 0), (seqlen_q // 2, num_q_heads // 2), (seqlen_q - 1, num_q_heads - 1)):
@@ -137,12 +170,13 @@ def serve(engine, cuda, step):
 
 
 def main():
+    device = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("ATTUNE_DEVICE") or None
     try:
         library = attune_ctypes.Library()
-        engine = attune_ctypes.Engine(library, strict=True,
+        engine = attune_ctypes.Engine(library, strict=True, device=device,
                                       log=lambda text: print("attune:", text, file=sys.stderr))
-        cuda = Cuda()
-        return 0 if all([serve(engine, cuda, step) for step in STEPS]) else 1
+        memory = open_memory(device)
+        return 0 if all([serve(engine, memory, step) for step in STEPS]) else 1
     except attune_ctypes.AttuneError as error:
         print(error, file=sys.stderr)
         return 3 if error.status == attune_ctypes.NO_DEVICE else 1
