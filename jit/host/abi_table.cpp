@@ -14,7 +14,7 @@ namespace {
 const Place* place() { return &Runner::current().thread().place; }
 
 std::uint32_t smem_address(const void* pointer) {
-  Runner& runner = Runner::current();
+  Runner& runner = Runner::enter(__builtin_return_address(0));
   const auto address = runner.find_shared(pointer);
   if (!address) {
     runner.fail(FaultKind::kInvalidOperand,
@@ -24,17 +24,17 @@ std::uint32_t smem_address(const void* pointer) {
 }
 
 std::uint32_t map_shared_rank(std::uint32_t smem, std::uint32_t rank) {
-  Runner& runner = Runner::current();
+  Runner& runner = Runner::enter(__builtin_return_address(0));
   runner.cta_of_rank(rank);
   return Runner::cluster_address(smem, rank);
 }
 
 void* cluster_pointer(std::uint32_t address) {
-  return Runner::current().shared(address, 1, "shared::cluster access");
+  return Runner::enter(__builtin_return_address(0)).shared(address, 1, "shared::cluster access");
 }
 
 void fence_proxy_async() {
-  Runner& runner = Runner::current();
+  Runner& runner = Runner::enter(__builtin_return_address(0));
   if (runner.checks() != nullptr) runner.checks()->fence_proxy(runner.thread());
 }
 
@@ -88,6 +88,7 @@ void* atomic_target(Number number, void* pointer) {
 
 // Others get a turn behind it: a thread may be waiting for what they write.
 uint64 atomic(Atomic kind, Number number, void* pointer, uint64 operand) {
+  Runner& runner = Runner::enter(__builtin_return_address(0));
   void* const target = atomic_target(number, pointer);
   uint64 old = 0;
   switch (number) {
@@ -104,11 +105,12 @@ uint64 atomic(Atomic kind, Number number, void* pointer, uint64 operand) {
       old = update<float, std::uint32_t>(kind, target, operand);
       break;
   }
-  Runner::current().yield(false);
+  runner.yield(false);
   return old;
 }
 
 uint64 atomic_cas(Number number, void* pointer, uint64 expected, uint64 desired) {
+  Runner& runner = Runner::enter(__builtin_return_address(0));
   void* const target = atomic_target(number, pointer);
   uint64 old = expected;
   if (bytes_of(number) == 8) {
@@ -119,7 +121,7 @@ uint64 atomic_cas(Number number, void* pointer, uint64 expected, uint64 desired)
         .compare_exchange_strong(narrow, static_cast<std::uint32_t>(desired));
     old = narrow;
   }
-  Runner::current().yield(false);
+  runner.yield(false);
   return old;
 }
 
@@ -129,7 +131,9 @@ void access(const void* pointer, uint64 bytes, int is_write, const void* code) {
     runner.checks()->access(runner.thread(), pointer, bytes, is_write != 0, code);
 }
 
-void trap(const char* what) { Runner::current().fail(FaultKind::kTrap, what); }
+void trap(const char* what) {
+  Runner::enter(__builtin_return_address(0)).fail(FaultKind::kTrap, what);
+}
 
 uint64 clock() {
   return static_cast<uint64>(std::chrono::steady_clock::now().time_since_epoch().count());

@@ -1,4 +1,4 @@
-// Barriers of the CTA and of the cluster, and what a thread waits for in words.
+// Barriers of the warp, of the CTA and of the cluster.
 #include <fmt/format.h>
 
 #include "jit/host/checks.h"
@@ -34,7 +34,7 @@ bool is_full(const Barrier& barrier, const Cta& cta) {
 }
 
 void barrier_sync(int index, int num_threads) {
-  Runner& runner = Runner::current();
+  Runner& runner = Runner::enter(__builtin_return_address(0));
   Barrier& barrier = barrier_of(runner, index, num_threads, "bar.sync");
   barrier.waiting.push_back(&runner.thread());
   if (is_full(barrier, runner.cta())) {
@@ -45,14 +45,14 @@ void barrier_sync(int index, int num_threads) {
 }
 
 void barrier_arrive(int index, int num_threads) {
-  Runner& runner = Runner::current();
+  Runner& runner = Runner::enter(__builtin_return_address(0));
   Barrier& barrier = barrier_of(runner, index, num_threads, "bar.arrive");
   if (runner.checks() != nullptr) runner.checks()->barrier_arrive(runner.thread(), index);
   if (is_full(barrier, runner.cta())) complete_barrier(runner, &barrier);
 }
 
 void sync_warp(std::uint32_t mask) {
-  Runner& runner = Runner::current();
+  Runner& runner = Runner::enter(__builtin_return_address(0));
   int nothing = 0;
   runner.meet_warp(mask, "__syncwarp", &nothing, [&](const auto&, std::uint32_t lanes) {
     if (runner.checks() != nullptr) runner.checks()->sync_warp(runner.thread(), lanes);
@@ -61,14 +61,14 @@ void sync_warp(std::uint32_t mask) {
 
 // A thread that has not waited for its last arrival may not arrive again, so one counter does.
 void cluster_arrive() {
-  Runner& runner = Runner::current();
+  Runner& runner = Runner::enter(__builtin_return_address(0));
   if (runner.checks() != nullptr)
     runner.checks()->cluster_arrive(runner.thread(), runner.cluster_phase());
   runner.arrive_at_cluster();
 }
 
 void cluster_wait() {
-  Runner& runner = Runner::current();
+  Runner& runner = Runner::enter(__builtin_return_address(0));
   runner.wait_for_cluster({kWaitCluster});
   if (runner.checks() != nullptr)
     runner.checks()->cluster_wait(runner.thread(), runner.thread().cluster_phase);
@@ -88,23 +88,6 @@ void complete_barrier(Runner& runner, Barrier* barrier) {
   barrier->parity = !barrier->parity;
   barrier->num_arrived = 0;
   barrier->num_expected = 0;
-}
-
-std::string describe(const Wait& wait, const Cta& cta, std::uint32_t dynamic_begin) {
-  if (wait.what == nullptr) return "for its turn";
-  if (wait.what == kWaitBarrier) {
-    const Barrier& barrier = cta.barriers[wait.detail];
-    return fmt::format("at bar.sync {} ({} of {} threads have arrived)", wait.detail,
-                       barrier.num_arrived,
-                       barrier.num_expected == 0 ? cta.num_alive : barrier.num_expected);
-  }
-  if (wait.what == kWaitMbarrier) {
-    return fmt::format(
-        "for the phase of parity {} of the mbarrier at dynamic shared memory offset {}", wait.more,
-        static_cast<std::int64_t>(wait.detail) - dynamic_begin);
-  }
-  if (wait.what == kWaitCluster) return "at barrier.cluster.wait";
-  return fmt::format("at {} for the other lanes of the mask {:#010x}", wait.what, wait.detail);
 }
 
 void add_barrier_operations(Abi* abi) {

@@ -100,27 +100,27 @@ void Checks::access(Thread& thread, const void* pointer, std::uint64_t bytes, bo
 void Checks::shared_access(Thread& thread, std::uint32_t address, std::uint32_t bytes,
                            bool is_write, Operation operation) {
   const std::uint32_t at = offset(address);
-  report(is_write ? races_->write(number(thread), at, bytes, nullptr, operation)
-                  : races_->read(number(thread), at, bytes, nullptr, operation));
+  report(is_write ? races_->write(number(thread), at, bytes, thread.code, operation)
+                  : races_->read(number(thread), at, bytes, thread.code, operation));
 }
 
 void Checks::global_access(Thread& thread, const void* pointer, std::uint64_t bytes,
                            bool is_write) {
-  if (bytes != 0) access(thread, pointer, bytes, is_write, nullptr);
+  if (bytes != 0) access(thread, pointer, bytes, is_write, thread.code);
 }
 
 void Checks::atomic_access(Thread& thread, const void* pointer, std::uint32_t bytes) {
   if (const auto address = Runner::current().find_shared(pointer)) {
-    report(races_->atomic(number(thread), offset(*address), bytes, nullptr));
+    report(races_->atomic(number(thread), offset(*address), bytes, thread.code));
   } else {
-    access(thread, pointer, bytes, true, nullptr);
+    access(thread, pointer, bytes, true, thread.code);
   }
 }
 
 std::uint64_t Checks::async_begin(Thread& thread, std::uint32_t address, std::uint32_t bytes,
                                   bool is_write, Operation operation) {
-  const auto begun =
-      races_->async_begin(number(thread), {offset(address), bytes, is_write, operation, nullptr});
+  const auto begun = races_->async_begin(
+      number(thread), {offset(address), bytes, is_write, operation, thread.code});
   report(begun.race);
   return begun.id;
 }

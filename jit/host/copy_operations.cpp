@@ -36,7 +36,7 @@ void land(Runner& runner, ThreadCopy* copy) {
 
 void cp_async(std::uint32_t smem, const void* global, std::uint32_t bytes,
               std::uint32_t src_bytes) {
-  Runner& runner = Runner::current();
+  Runner& runner = Runner::enter(__builtin_return_address(0));
   require_aligned(runner, smem, bytes, "cp.async to shared memory");
   if (src_bytes > 0)
     require_aligned(runner, reinterpret_cast<std::uintptr_t>(global), bytes,
@@ -57,13 +57,13 @@ void cp_async(std::uint32_t smem, const void* global, std::uint32_t bytes,
 }
 
 void cp_async_commit_group() {
-  Thread& thread = Runner::current().thread();
+  Thread& thread = Runner::enter(__builtin_return_address(0)).thread();
   thread.copy_groups.push_back(std::move(thread.open_copies));
   thread.open_copies.clear();
 }
 
 void cp_async_wait_group(int pending) {
-  Runner& runner = Runner::current();
+  Runner& runner = Runner::enter(__builtin_return_address(0));
   Thread& thread = runner.thread();
   while (static_cast<int>(thread.copy_groups.size()) > pending) {
     for (ThreadCopy& copy : thread.copy_groups.front()) {
@@ -77,7 +77,7 @@ void cp_async_wait_group(int pending) {
 
 // The thread's copies so far, then an arrival, all later.
 void cp_async_mbarrier_arrive(std::uint32_t mbarrier, int noinc) {
-  Runner& runner = Runner::current();
+  Runner& runner = Runner::enter(__builtin_return_address(0));
   Thread* const thread = &runner.thread();
   if (noinc == 0) mbarrier_add_pending(runner, mbarrier);
   const std::uint32_t address = runner.cluster_address(mbarrier);
@@ -169,7 +169,7 @@ void land(Runner& runner, const Load& load) {
 }
 
 void bulk_load(const BulkCopy* copy) {
-  Runner& runner = Runner::current();
+  Runner& runner = Runner::enter(__builtin_return_address(0));
   Load load;
   load.copy = *copy;
   load.copy.smem = runner.cluster_address(copy->smem);
@@ -204,7 +204,7 @@ void land(Runner& runner, const BulkCopy& copy) {
 }
 
 void bulk_store(const BulkCopy* copy) {
-  Runner& runner = Runner::current();
+  Runner& runner = Runner::enter(__builtin_return_address(0));
   std::optional<TensorMapSpec> spec;
   if (copy->tensor_map != nullptr) spec = spec_of(runner, *copy);
   const std::uint32_t span = require_bulk(runner, *copy, spec, false);
@@ -222,14 +222,14 @@ void bulk_store(const BulkCopy* copy) {
 }
 
 void bulk_commit_group() {
-  Thread& thread = Runner::current().thread();
+  Thread& thread = Runner::enter(__builtin_return_address(0)).thread();
   thread.store_groups.push_back(std::move(thread.open_stores));
   thread.open_stores = {};
 }
 
 // The writes are visible after a wait for the reads too: here both happen at once.
 void bulk_wait_group(int pending, int) {
-  Runner& runner = Runner::current();
+  Runner& runner = Runner::enter(__builtin_return_address(0));
   Thread& thread = runner.thread();
   while (static_cast<int>(thread.store_groups.size()) > pending) {
     const StoreGroup& group = thread.store_groups.front();

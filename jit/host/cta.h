@@ -60,6 +60,7 @@ struct Thread {
   int index = 0;  // in its CTA
   bool done = false;
   Wait wait;
+  const void* code = nullptr;  // in the kernel, of the operation that it is in or was in last
   std::uint64_t cluster_phase = 0;  // of its last arrival at the cluster's barrier
 
   std::uint64_t num_copies = 0;

@@ -89,7 +89,7 @@ void change_tx(Runner& runner, std::uint32_t address, std::int64_t bytes, const 
 }
 
 void init(std::uint32_t address, std::uint32_t count) {
-  Runner& runner = Runner::current();
+  Runner& runner = Runner::enter(__builtin_return_address(0));
   if (count == 0 || count > kMaxCount) {
     runner.fail(FaultKind::kBarrier, fmt::format("mbarrier.init with the count {}", count));
   }
@@ -101,13 +101,13 @@ void init(std::uint32_t address, std::uint32_t count) {
 }
 
 void invalidate(std::uint32_t address) {
-  Runner& runner = Runner::current();
+  Runner& runner = Runner::enter(__builtin_return_address(0));
   load(runner, address, "mbarrier.inval");
   std::memset(bytes_of(runner, address, "mbarrier.inval"), 0xff, kMbarrierBytes);
 }
 
 void arrive(std::uint32_t address, std::uint32_t count) {
-  Runner& runner = Runner::current();
+  Runner& runner = Runner::enter(__builtin_return_address(0));
   if (runner.checks() != nullptr) {
     const Mbarrier barrier = load(runner, address, "mbarrier.arrive");
     runner.checks()->mbarrier_release(runner.thread(), address, barrier.phase);
@@ -116,7 +116,7 @@ void arrive(std::uint32_t address, std::uint32_t count) {
 }
 
 void expect_tx(std::uint32_t address, std::uint32_t bytes) {
-  change_tx(Runner::current(), address, bytes, "mbarrier.expect_tx");
+  change_tx(Runner::enter(__builtin_return_address(0)), address, bytes, "mbarrier.expect_tx");
 }
 
 bool is_complete(Runner& runner, std::uint32_t address, std::uint32_t parity, const char* what) {
@@ -128,14 +128,14 @@ bool is_complete(Runner& runner, std::uint32_t address, std::uint32_t parity, co
 }
 
 int test_wait(std::uint32_t address, std::uint32_t parity) {
-  Runner& runner = Runner::current();
+  Runner& runner = Runner::enter(__builtin_return_address(0));
   if (is_complete(runner, address, parity, "mbarrier.test_wait")) return 1;
   runner.yield(true);
   return is_complete(runner, address, parity, "mbarrier.test_wait") ? 1 : 0;
 }
 
 int try_wait(std::uint32_t address, std::uint32_t parity) {
-  Runner& runner = Runner::current();
+  Runner& runner = Runner::enter(__builtin_return_address(0));
   while (!is_complete(runner, address, parity, "mbarrier.try_wait")) {
     runner.wait_at_mbarrier(address, {kWaitMbarrier, address, parity & 1});
   }

@@ -26,9 +26,6 @@ void mbarrier_add_pending(Runner& runner, std::uint32_t address);
 bool mbarrier_phase(Runner& runner, std::uint32_t address);
 void mbarrier_complete_tx(Runner& runner, std::uint32_t address, std::uint32_t bytes);
 
-// "at bar.sync 1 (32 of 64 threads have arrived)": what a thread waits for.
-std::string describe(const Wait& wait, const Cta& cta, std::uint32_t dynamic_begin);
-
 // Names of waits that carry numbers.
 inline constexpr const char* kWaitBarrier = "bar.sync";
 inline constexpr const char* kWaitMbarrier = "mbarrier.try_wait";

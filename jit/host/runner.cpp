@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "jit/host/checks.h"
+#include "jit/host/deadlock.h"
 #include "jit/host/operations.h"
 #include "jit/host/window.h"
 
@@ -35,28 +36,17 @@ Index3 block_of(const Launch& launch, std::uint64_t cluster_index, unsigned rank
           z * launch.cluster.z + rank / launch.cluster.x / launch.cluster.y};
 }
 
-// "3", "0-31" or "0-31 and 5 more".
-std::string thread_ranges(const std::vector<int>& threads) {
-  std::string text;
-  std::size_t at = 0;
-  for (int shown = 0; at < threads.size() && shown < 4; ++shown) {
-    std::size_t end = at + 1;
-    while (end < threads.size() && threads[end] == threads[end - 1] + 1) ++end;
-    text += text.empty() ? "" : ", ";
-    text += end - at == 1 ? fmt::format("{}", threads[at])
-                          : fmt::format("{}-{}", threads[at], threads[end - 1]);
-    at = end;
-  }
-  if (at < threads.size()) text += fmt::format(" and {} more", threads.size() - at);
-  return text;
-}
-
 }  // namespace
 
 Runner::Runner(std::unique_ptr<Checks> checks) : checks_(std::move(checks)) {}
 Runner::~Runner() = default;
 
 Runner& Runner::current() { return *current_runner; }
+
+Runner& Runner::enter(const void* code) {
+  current_runner->running_->code = code;
+  return *current_runner;
+}
 
 std::optional<Fault> Runner::run(const Launch& launch, std::uint64_t cluster_index) {
   launch_ = &launch;
@@ -149,11 +139,11 @@ void Runner::start_thread(Cta* cta, int index) {
   thread.num_copies = 0;
   const std::size_t stack = static_cast<std::size_t>(num_alive_) - cta->threads.size() + linear;
   thread.stack = &stacks_[stack];
-  thread.fiber.arm(stacks_[stack], &Runner::enter, &thread);
+  thread.fiber.arm(stacks_[stack], &Runner::run_thread, &thread);
   ready_.push_back(&thread);
 }
 
-void Runner::enter(void* argument) {
+void Runner::run_thread(void* argument) {
   Runner& runner = current();
   static_cast<void>(argument);
   runner.launch_->entry.call(runner.launch_->params);
@@ -213,7 +203,7 @@ void Runner::run_next() {
   Thread* const self = running_;
   while (ready_.empty()) {
     if (make_progress()) continue;
-    fail(FaultKind::kDeadlock, deadlock_report());
+    fail(FaultKind::kDeadlock, deadlock_report({ctas_.data(), num_ctas_}, dynamic_begin_));
   }
   Thread* const next = ready_.front();
   ready_.pop_front();
@@ -286,6 +276,7 @@ void Runner::fail(FaultKind kind, const std::string& details, const void* code) 
 }
 
 void Runner::fail(Fault fault) {
+  if (fault.code == nullptr && fault.kind != FaultKind::kDeadlock) fault.code = running_->code;
   fault.kernel = launch_->kernel;
   fault.block_idx = running_->place.block_idx;
   fault.thread_idx = running_->place.thread_idx;
@@ -392,36 +383,6 @@ void Runner::wake_others(const Meeting<kLanes>& meeting) {
         &owner.threads[running_->place.warp * kLanes + static_cast<std::size_t>(lane)];
     if (other != running_) wake(other);
   }
-}
-
-std::string Runner::deadlock_report() const {
-  std::string report = "no thread can go on:";
-  for (unsigned rank = 0; rank < num_ctas_; ++rank) {
-    const Cta& one = *ctas_[rank];
-    std::vector<std::pair<Wait, std::vector<int>>> waits;
-    std::vector<int> ended;
-    for (const Thread& thread : one.threads) {
-      if (thread.done) {
-        ended.push_back(thread.index);
-        continue;
-      }
-      const auto same = std::find_if(waits.begin(), waits.end(),
-                                     [&](const auto& w) { return w.first == thread.wait; });
-      if (same == waits.end()) {
-        waits.push_back({thread.wait, {thread.index}});
-      } else {
-        same->second.push_back(thread.index);
-      }
-    }
-    for (const auto& [wait, threads] : waits) {
-      report +=
-          fmt::format(" block ({},{},{}) threads {} wait {};", one.block_idx.x, one.block_idx.y,
-                      one.block_idx.z, thread_ranges(threads), describe(wait, one, dynamic_begin_));
-    }
-    if (!ended.empty()) report += fmt::format(" threads {} have ended;", thread_ranges(ended));
-  }
-  report.pop_back();
-  return report;
 }
 
 }  // namespace attune::host

@@ -48,6 +48,8 @@ class Runner {
 
   // The runner of the calling OS thread, for the functions of the table.
   static Runner& current();
+  // The same, at the start of a function of the table: `code` is its return address.
+  static Runner& enter(const void* code);
 
   Thread& thread() { return *running_; }
   Cta& cta() { return *running_->cta; }
@@ -108,13 +110,12 @@ class Runner {
  private:
   void start_cta(Cta* cta, unsigned rank, const Index3& first_block);
   void start_thread(Cta* cta, int index);
-  static void enter(void* thread);
+  static void run_thread(void* thread);
   [[noreturn]] void finish_thread();
   void run_next();
   bool make_progress();
   void make_current(Cta* cta);
   void locate_window();
-  std::string deadlock_report() const;
   void wake_others(const Meeting<kLanes>& meeting);
   void complete_cluster_barrier();
   Meeting<kLanes>& meeting_of(std::uint32_t mask, const char* what);

@@ -22,7 +22,7 @@ struct VoteArgs {
 std::uint32_t vote(std::uint32_t mask, Vote kind, int predicate) {
   static constexpr const char* kNames[] = {"vote.all", "vote.any", "vote.ballot"};
   VoteArgs args{predicate, 0};
-  Runner::current().meet_warp(mask, kNames[static_cast<int>(kind)], &args,
+  Runner::enter(__builtin_return_address(0)).meet_warp(mask, kNames[static_cast<int>(kind)], &args,
                               [&](const auto& lanes, std::uint32_t all) {
                                 std::uint32_t ballot = 0;
                                 for (int lane = 0; lane < kLanes; ++lane) {
@@ -41,7 +41,7 @@ std::uint32_t vote(std::uint32_t mask, Vote kind, int predicate) {
 
 int elect(std::uint32_t mask) {
   VoteArgs args{0, 0};
-  Runner::current().meet_warp(mask, "elect.sync", &args, [](const auto& lanes, std::uint32_t all) {
+  Runner::enter(__builtin_return_address(0)).meet_warp(mask, "elect.sync", &args, [](const auto& lanes, std::uint32_t all) {
     lanes[__builtin_ctz(all)]->result = 1;
   });
   return static_cast<int>(args.result);
@@ -75,7 +75,7 @@ int source_lane(Shuffle kind, int lane, int operand, int width) {
 uint64 shuffle(std::uint32_t mask, Shuffle kind, uint64 value, int operand, int width) {
   static constexpr const char* kNames[] = {"shfl.idx", "shfl.up", "shfl.down", "shfl.bfly"};
   ShuffleArgs args{value, operand, width, value};
-  Runner& runner = Runner::current();
+  Runner& runner = Runner::enter(__builtin_return_address(0));
   if (width < 1 || width > kLanes || (width & (width - 1)) != 0) {
     runner.fail(FaultKind::kDivergence,
                 fmt::format("a shuffle of width {}: a power of two up to 32", width));
@@ -119,7 +119,7 @@ unsigned char* matrix_row(Runner& runner, const std::array<MatrixArgs*, kLanes>&
 
 void ldmatrix(std::uint32_t* fragment, int count, int trans, std::uint32_t smem) {
   MatrixArgs args{fragment, smem};
-  Runner& runner = Runner::current();
+  Runner& runner = Runner::enter(__builtin_return_address(0));
   const char* const what = trans != 0 ? "ldmatrix.trans" : "ldmatrix";
   runner.meet_warp(kAllLanes, what, &args, [&](const auto& lanes, std::uint32_t) {
     for (int matrix = 0; matrix < count; ++matrix) {
@@ -142,7 +142,7 @@ void ldmatrix(std::uint32_t* fragment, int count, int trans, std::uint32_t smem)
 
 void stmatrix(const std::uint32_t* fragment, int count, int trans, std::uint32_t smem) {
   MatrixArgs args{const_cast<std::uint32_t*>(fragment), smem};  // only read
-  Runner& runner = Runner::current();
+  Runner& runner = Runner::enter(__builtin_return_address(0));
   const char* const what = trans != 0 ? "stmatrix.trans" : "stmatrix";
   runner.meet_warp(kAllLanes, what, &args, [&](const auto& lanes, std::uint32_t) {
     for (int matrix = 0; matrix < count; ++matrix) {
@@ -170,7 +170,7 @@ struct MoveArgs {
 
 std::uint32_t movmatrix_trans(std::uint32_t fragment) {
   MoveArgs args{fragment, 0};
-  Runner::current().meet_warp(kAllLanes, "movmatrix", &args, [](const auto& lanes, std::uint32_t) {
+  Runner::enter(__builtin_return_address(0)).meet_warp(kAllLanes, "movmatrix", &args, [](const auto& lanes, std::uint32_t) {
     const auto element = [&](int row, int column) {
       return lanes[static_cast<std::size_t>(row * 4 + column / 2)]->value >> (16 * (column % 2)) &
              0xffffu;
@@ -187,7 +187,7 @@ std::uint32_t movmatrix_trans(std::uint32_t fragment) {
 
 void mma_m16n8k16(float* d, const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1) {
   MmaLane args{d, a, b0, b1};
-  Runner::current().meet_warp(kAllLanes, "mma.sync.m16n8k16", &args,
+  Runner::enter(__builtin_return_address(0)).meet_warp(kAllLanes, "mma.sync.m16n8k16", &args,
                               [](const auto& lanes, std::uint32_t) {
                                 MmaLane all[kLanes];
                                 for (int lane = 0; lane < kLanes; ++lane)

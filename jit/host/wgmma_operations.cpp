@@ -101,7 +101,7 @@ void require_valid(Runner& runner, const Wgmma& operation) {
 }
 
 void wgmma(const Wgmma* operation) {
-  Runner& runner = Runner::current();
+  Runner& runner = Runner::enter(__builtin_return_address(0));
   require_valid(runner, *operation);
   Wgmma own = *operation;
   runner.meet_warpgroup("wgmma.mma_async", &own, [&](Warpgroup& group, const auto& args) {
@@ -131,7 +131,7 @@ void wgmma_fence() {}
 
 void wgmma_commit_group() {
   int nothing = 0;
-  Runner::current().meet_warpgroup("wgmma.commit_group", &nothing,
+  Runner::enter(__builtin_return_address(0)).meet_warpgroup("wgmma.commit_group", &nothing,
                                    [](Warpgroup& group, const auto&) {
                                      group.product_groups.push_back(std::move(group.open_products));
                                      group.open_products.clear();
@@ -139,7 +139,7 @@ void wgmma_commit_group() {
 }
 
 void wgmma_wait_group(int pending) {
-  Runner& runner = Runner::current();
+  Runner& runner = Runner::enter(__builtin_return_address(0));
   runner.meet_warpgroup("wgmma.wait_group", &pending, [&](Warpgroup& group, const auto&) {
     while (static_cast<int>(group.product_groups.size()) > pending) {
       for (const WarpgroupProduct& product : group.product_groups.front()) {

@@ -45,6 +45,7 @@ inline Source unit_of(std::string_view text, std::vector<std::string> symbols) {
   source.text = "#include \"templates/device/ptx_hopper.cuh\"\nnamespace attune {\n";
   source.text += text;
   source.text += "\n}  // namespace attune\n";
+  for (const std::string& symbol : symbols) source.text += "using attune::" + symbol + ";\n";
   source.split_symbol = symbols.front();
   source.symbols = std::move(symbols);
   source.headers.assign(embedded_files().begin(), embedded_files().end());

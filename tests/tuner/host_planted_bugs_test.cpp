@@ -1,0 +1,135 @@
+// Bugs planted in the attention template itself: the host device finds each and names it.
+#include <algorithm>
+#include <deque>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/host_kernels.h"
+#include "tuner/space.h"
+#include "tuner/verify.h"
+
+namespace attune {
+namespace {
+
+constexpr const char* kProblem = "verify/b1/q2/kv1-8192/h2x1/d64/contiguous/bf16";
+constexpr const char* kCandidate = "splitkv/m16n32s2w4/x2";
+
+// A unit with a change in one of its files. Owns the changed text.
+class Planted {
+ public:
+  explicit Planted(const Candidate& candidate)
+      : source_(attention_source(candidate.variant(Problem::parse(kProblem)))) {}
+
+  void change(std::string_view file, std::string_view from, std::string_view to) {
+    for (EmbeddedFile& header : source_.headers) {
+      if (header.name != file) continue;
+      std::string& text = texts_.emplace_back(header.text);
+      const std::size_t at = text.find(from);
+      ASSERT_NE(at, std::string::npos) << "the template has changed: " << file;
+      text.replace(at, from.size(), to);
+      header.text = text;
+      return;
+    }
+    FAIL() << "no such file: " << file;
+  }
+  const Source& source() const { return source_; }
+
+ private:
+  Source source_;
+  std::deque<std::string> texts_;
+};
+
+// A sequence that fills its buffer to the last row, which is not the last of a tile.
+VerifyCase full_buffer() {
+  VerifyCase one;
+  one.name = "full";
+  one.inputs.problem = Problem::parse(kProblem);
+  one.inputs.kv_len = {40};
+  one.inputs.capacity = 40;
+  one.inputs.q.assign(2 * 2 * 64, float_to_bf16(0.5f));
+  one.inputs.k.assign(40 * 64, float_to_bf16(0.25f));
+  one.inputs.v.assign(40 * 64, float_to_bf16(1.0f));
+  one.expected = reference_attention(one.inputs);
+  return one;
+}
+
+// What the verifier says of the changed kernel on this device: "right", or why not.
+std::string verdict(const HostDeviceOptions& options, const Source& source,
+                    const std::vector<VerifyCase>& cases = verify_cases(Problem::parse(kProblem),
+                                                                        1)) {
+  const HostBench bench(options);
+  const Problem problem = Problem::parse(kProblem);
+  const Candidate candidate = Candidate::parse(kCandidate);
+  const Variant variant = candidate.variant(problem);
+  const AttentionKernels kernels = load_attention(*bench.device, bench.compile(source), variant,
+                                                  plan_launch(problem, candidate));
+  const auto outcome = verify(*bench.device, kernels, candidate, cases);
+  const auto* rejection = std::get_if<Rejection>(&outcome);
+  return rejection == nullptr ? "right" : rejection->detail;
+}
+
+const HostDeviceOptions kChecked{.target = {.checks = HostChecks::kAccesses}};
+
+void expect_words(const std::string& text, std::initializer_list<std::string_view> words) {
+  for (const std::string_view word : words) {
+    EXPECT_NE(text.find(word), std::string::npos) << word << " is not in: " << text;
+  }
+}
+
+TEST(PlantedBugs, TheTemplateItselfHasNone) {
+  const Planted kernel(Candidate::parse(kCandidate));
+  EXPECT_EQ(verdict(kChecked, kernel.source()), "right");
+  EXPECT_EQ(verdict(kChecked, kernel.source(), {full_buffer()}), "right");
+}
+
+TEST(PlantedBugs, AMissingBarrierIsARace) {
+  Planted kernel(Candidate::parse(kCandidate));
+  kernel.change("templates/splitkv.cuh",
+                "    cp_async_wait_group<T::kGroupsPerTile * T::kStages - 1>();\n"
+                "    __syncthreads();\n    if (num_keys == BLOCK_N)",
+                "    cp_async_wait_group<T::kGroupsPerTile * T::kStages - 1>();\n"
+                "    if (num_keys == BLOCK_N)");
+  expect_words(verdict(kChecked, kernel.source()),
+               {"race on shared memory", "no barrier is between", "templates/splitkv.cuh:"});
+}
+
+TEST(PlantedBugs, AMissingCopyWaitIsARaceAndGivesAWrongResult) {
+  Planted kernel(Candidate::parse(kCandidate));
+  kernel.change("templates/splitkv.cuh",
+                "    cp_async_wait_group<T::kGroupsPerTile * T::kStages - 1>();\n"
+                "    __syncthreads();\n    add_scores<0>",
+                "    __syncthreads();\n    add_scores<0>");
+  expect_words(verdict(kChecked, kernel.source()),
+               {"race on shared memory", "nobody has waited for", "cp.async", "ldmatrix"});
+  expect_words(verdict({}, kernel.source()), {"case="});  // late copies: not there yet
+}
+
+TEST(PlantedBugs, AWrongSwizzleIsAWrongResult) {
+  Planted kernel(Candidate::parse(kCandidate));
+  kernel.change("templates/device/tile_copy.cuh",
+                "tile + swizzled_offset<kHeadDim>(row + offset, chunk), wraps",
+                "tile + static_cast<uint32>((row + offset) * kHeadDim * 2 + chunk * 16), wraps");
+  expect_words(verdict({}, kernel.source()), {"case="});
+}
+
+TEST(PlantedBugs, AReadPastTheLastTileIsOutOfRange) {
+  Planted kernel(Candidate::parse(kCandidate));
+  kernel.change("templates/device/tile_copy.cuh", "offset < num_visible ? 16 : 0", "16");
+  expect_words(verdict(kChecked, kernel.source(), {full_buffer()}),
+               {"access out of range", "past the end of allocation", "templates/"});
+  // Where the buffer is longer the poison behind the sequence shows.
+  expect_words(verdict({}, kernel.source()), {"case=", "nan"});
+}
+
+TEST(PlantedBugs, ABarrierThatSomeThreadsSkipIsFound) {
+  Planted kernel(Candidate::parse(kCandidate));
+  kernel.change("templates/splitkv.cuh", "    // B\n    __syncthreads();",
+                "    if (warp != 0) bar_sync(2, kConfigThreads);");
+  kernel.change("templates/splitkv.cuh", "namespace attune {",
+                "namespace attune {\nconstexpr int kConfigThreads = 128;");
+  expect_words(verdict({}, kernel.source()),
+               {"deadlock", "wait at bar.sync 2 (96 of 128 threads have arrived)"});
+}
+
+}  // namespace
+}  // namespace attune
