@@ -68,10 +68,10 @@ std::string arch_without_gpu(const TuneFlags& flags, const std::optional<DeviceC
   }
   architecture_limits(arch);  // refuses an unknown one before anything is promised
   log.note(driver.problem.empty() ? "the driver sees no GPU" : driver.problem);
-  log.note(
-      fmt::format("no usable GPU: compiling every candidate for {} now; a later attune tune on a "
-                  "GPU with this cache verifies and times them",
-                  arch));
+  log.note(fmt::format(
+      "no usable GPU: compiling every candidate for {} now; a later attune tune on a "
+      "GPU with this cache verifies and times them; --device host does both on this CPU",
+      arch));
   return arch;
 }
 

@@ -38,6 +38,18 @@ TEST(BenchReport, GivesEveryTimeItsSpreadAndTheFactorOverTheDefault) {
   EXPECT_NE(text.find("15.00  0.50         1.50x"), std::string::npos) << text;
 }
 
+TEST(BenchReport, SaysThatTheHostsTimesAreTheHosts) {
+  BenchOutcome outcome = made_up_bench();
+  outcome.gpu = architecture_limits("host+checks");
+  outcome.ceilings = {.read_bytes_per_s = 6.76e9, .tensor_flops_per_s = 3.9e9};
+  const std::string text = bench_text(outcome);
+  EXPECT_NE(
+      text.find("(host+checks), 2 cores: reads 6.76 GB/s, emulated tensor cores 3.90 GFLOP/s"),
+      std::string::npos)
+      << text;
+  EXPECT_NE(text.find("they say nothing about a GPU"), std::string::npos);
+}
+
 TEST(BenchReport, WritesCsvWithAsManyFieldsAsItsHeader) {
   BenchOutcome outcome = made_up_bench();
   outcome.gpu.name = "GPU, \"big\"";

@@ -152,6 +152,7 @@ TEST(Presets, ThatAreShippedGiveTheProblemsOfTheirModels) {
       {"gemma4-12b", 65, "h16x1/d512/contiguous", "h16x8/d256/w1024/ring"},
       {"gemma4-e4b", 65, "h8x2/d512/contiguous", "h8x2/d256/w512/ring"},
       {"gemma4-e2b", 65, "h8x1/d512/contiguous", "h8x1/d256/w512/ring"},
+      {"host-small", 8, "h2x1/d64/contiguous", "h2x1/d512/contiguous"},
   };
   for (const Shipped& shipped : all) {
     const Preset preset = read_preset(find_preset(shipped.name, preset_folders()));

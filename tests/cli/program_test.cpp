@@ -40,6 +40,11 @@ TEST_F(Program, WrongUseExitsWithTwoAndOneLine) {
       {"tune", "--preset", "gemma4-31b", "--tp", "3"},
       {"tune", "--jobs", "0"},
       {"tune", "--device", "-1"},
+      {"tune", "--device", "cpu"},
+      {"bench", kProblem, "--device", "host+"},
+      {"doctor", "--device", "host", "--no-gpu"},
+      {"check", "nonsense"},
+      {"check", kProblem, "--candidate", "splitkv/m16n16s1w3/x1"},
       {"cache"},
       {"cache", "show"},
       {"cache", "show", "nonsense"},
@@ -65,6 +70,19 @@ TEST_F(Program, AGpuThatIsAskedForAndIsNotThereExitsWithThree) {
     EXPECT_EQ(finished.exit_code, 3) << finished.err;
     EXPECT_EQ(finished.out, "");
   }
+}
+
+TEST_F(Program, TheEnvironmentNamesADeviceToo) {
+  more_environment_ = {"ATTUNE_DEVICE=cpu"};
+  for (const char* command : {"tune", "bench", "explain"}) {
+    const Finished finished = run({command, kProblem, cache_flag()});
+    EXPECT_EQ(finished.exit_code, 2) << finished.err;
+    EXPECT_NE(finished.err.find("device='cpu'; use the number of a GPU"), std::string::npos)
+        << finished.err;
+  }
+  more_environment_ = {"ATTUNE_DEVICE=host"};
+  const auto json = run({"explain", kProblem, "--json", cache_flag()}).json();
+  EXPECT_EQ(json["gpu"]["arch"], "host");
 }
 
 TEST_F(Program, ABenchThatCannotRunLeavesAnEarlierCsvAsItWas) {

@@ -188,6 +188,12 @@ TEST(SplitCaps, GoBeyondOneCtaPerSmWhereSharedMemoryAllows) {
   EXPECT_NE(std::find(caps.begin(), caps.end(), device.num_sms), caps.end());  // 4 per SM, 4 heads
 }
 
+TEST(SplitCaps, NeverCountOnTwoCtasOfACoreOfTheHost) {
+  const DeviceInfo device = architecture_limits("host");
+  const Problem problem = Problem::parse("decode/b1/q1/kv1-131072/h2x1/d64/contiguous/bf16");
+  for (const int cap : split_caps(problem, {16, 64, 1, 4}, device)) EXPECT_LE(cap, device.num_sms);
+}
+
 TEST(SplitCaps, AreOneForOneTileAndForMoreCtasThanSms) {
   const DeviceInfo device = architecture_limits("sm_90a");
   const Problem one_tile = Problem::parse("decode/b1/q1/kv1-64/h32x4/d128/contiguous/bf16");

@@ -76,6 +76,18 @@ TEST(LaunchesPerGraph, MakeAReplayLongEnough) {
   EXPECT_EQ(launches_per_graph(5, timing_sizes(architecture_limits("host"))), 1);
 }
 
+TEST(TimingSizes, AreFullForEveryGpuAndSmallForTheHost) {
+  for (const char* arch : {"sm_80", "sm_90a", "sm_120"}) {
+    EXPECT_EQ(timing_sizes(architecture_limits(arch)), TimingSizes{}) << arch;
+  }
+  for (const char* arch : {"host", "host+checks"}) {
+    const TimingSizes sizes = timing_sizes(architecture_limits(arch));
+    EXPECT_EQ(sizes.max_launches, 1) << arch;
+    EXPECT_LE(sizes.max_samples, 3) << arch;
+    EXPECT_LE(sizes.read_probe_bytes, std::size_t{64} << 20) << arch;
+  }
+}
+
 TEST(EquivalentKvLen, IsCutBeyondAWindow) {
   const Problem sliding = Problem::parse("verify/b1/q8/kv1-131072/h2x1/d64/w1024/ring/bf16");
   EXPECT_EQ(equivalent_kv_len(sliding, 1024), 1024);
