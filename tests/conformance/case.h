@@ -74,6 +74,11 @@ Group tensor_group();
 Group cluster_group();
 std::vector<Group> all_groups();
 
+// Copies that an H200 ends with CUDA_ERROR_ILLEGAL_INSTRUCTION, for innermost coordinates that are
+// no multiple of 16 bytes and for stores at negative ones.
+Group refused_boxes();
+Group refused_multicasts();
+
 // Words of one case, the same on every machine.
 Words inputs_of(const Group& group, const Case& one);
 

@@ -53,7 +53,7 @@ Case multicast_case(unsigned size, int masks, std::uint32_t columns, TensorMapSw
   one.map_over = MapOver::kInputs;
   const int bytes = static_cast<int>(size) * box_bytes + 128;
   one.launch.smem_bytes = 1024 + bytes;
-  one.args = {static_cast<int>(size), box_bytes, bytes / 4, masks, 0, 0, 40, 3, -6, 26, 70, -2};
+  one.args = {static_cast<int>(size), box_bytes, bytes / 4, masks, 0, 0, 40, 3, -8, 26, 72, -2};
   one.num_outputs = size * static_cast<std::size_t>(bytes / 4);
   one.inputs = [](Random&) {
     Words words;
@@ -73,6 +73,12 @@ Group cluster_group() {
            multicast_case(2, 0x31, 32, TensorMapSwizzle::k64),
            multicast_case(4, 0xffff, 64, TensorMapSwizzle::k128),
            multicast_case(4, 0x8fa5, 32, TensorMapSwizzle::k64)}};
+}
+
+Group refused_multicasts() {
+  Case one = multicast_case(2, 0x33, 64, TensorMapSwizzle::k128);
+  one.args[6] = 6;
+  return {"cluster", {one}};
 }
 
 }  // namespace attune::conformance
