@@ -38,7 +38,8 @@ __device__ __forceinline__ void float_arithmetic(const ConformanceParams& p) {
   out[0] = __float_as_uint(a + b);
   out[1] = __float_as_uint(a - b);
   out[2] = __float_as_uint(a * b);
-  out[3] = __float_as_uint(a * b + c);  // the device compiler makes one fma of it
+  // No a * b + c: the device compiler makes one fma of it, the host's does not.
+  out[3] = __float_as_uint(fmaf(-a, b, c));
   out[4] = __float_as_uint(fmaf(a, b, c));
   out[5] = __float_as_uint(fmaxf(a, b));
   out[6] = __float_as_uint(fminf(a, b));
