@@ -11,7 +11,7 @@ namespace attune::host {
 namespace {
 
 // Names of what orders threads; an object per parity, as phases follow each other.
-enum class SyncKind : std::uint64_t { kBarrier = 1, kMbarrier, kCluster };
+enum class SyncKind : std::uint64_t { kBarrier = 1, kMbarrier, kCluster, kWarp };
 
 std::uint64_t sync_id(SyncKind kind, std::uint64_t object, bool parity) {
   return static_cast<std::uint64_t>(kind) << 48 | object << 1 | std::uint64_t{parity};
@@ -134,13 +134,11 @@ void Checks::async_end_on_mbarrier(std::uint64_t id, std::uint32_t address, bool
                        sync_id(SyncKind::kMbarrier, offset(address), parity));
 }
 
-// The threads of a warpgroup have met: what one knows, all know.
-void Checks::async_end_in_warpgroup(Thread& thread, std::uint64_t id) {
-  async_end(thread, id);
-  std::vector<int> threads;
-  const int first = number(thread) - thread.index % kWarpgroupThreads;
-  for (int i = 0; i < kWarpgroupThreads; ++i) threads.push_back(first + i);
-  races_->barrier(threads);
+void Checks::async_end_in_warp(Thread& leader, std::uint64_t id) {
+  const int first = number(leader);
+  const std::uint64_t waited = sync_id(SyncKind::kWarp, static_cast<unsigned>(first), false);
+  races_->async_end_on(static_cast<RaceChecker::AsyncId>(id), waited);
+  for (int lane = 0; lane < kLanes; ++lane) races_->acquire(first + lane, waited);
 }
 
 void Checks::fence_proxy(Thread& thread) { races_->fence_proxy(number(thread)); }

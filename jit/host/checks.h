@@ -36,7 +36,8 @@ class Checks {
                             bool is_write, Operation operation);
   void async_end(Thread& thread, std::uint64_t id);
   void async_end_on_mbarrier(std::uint64_t id, std::uint32_t address, bool parity);
-  void async_end_in_warpgroup(Thread& thread, std::uint64_t id);
+  // All lanes of the warp that `leader` is the first of have waited for it.
+  void async_end_in_warp(Thread& leader, std::uint64_t id);
   void fence_proxy(Thread& thread);
 
   void barrier_arrive(Thread& thread, int index);

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "jit/host/fiber.h"
@@ -60,7 +61,7 @@ struct Thread {
   int index = 0;  // in its CTA
   bool done = false;
   Wait wait;
-  const void* code = nullptr;  // in the kernel, of the operation that it is in or was in last
+  const void* code = nullptr;       // in the kernel, of the operation that it is in or was in last
   std::uint64_t cluster_phase = 0;  // of its last arrival at the cluster's barrier
 
   std::uint64_t num_copies = 0;
@@ -89,7 +90,7 @@ struct WarpgroupProduct {
   Wgmma operation{};  // but for its registers, the same for all threads
   std::array<float*, kWarpgroupThreads> d{};
   std::array<std::array<std::uint32_t, 4>, kWarpgroupThreads> a{};
-  std::vector<std::uint64_t> checks;
+  std::vector<std::pair<Thread*, std::uint64_t>> checks;  // with the first thread of the warp
 };
 struct Warpgroup {
   Meeting<kWarpgroupThreads> meeting;

@@ -100,6 +100,16 @@ void require_valid(Runner& runner, const Wgmma& operation) {
   }
 }
 
+// The first threads of the warps of the running thread's warpgroup.
+std::array<Thread*, kWarpgroupThreads / kLanes> leaders_of(Runner& runner) {
+  std::array<Thread*, kWarpgroupThreads / kLanes> leaders{};
+  const int first = runner.thread().index / kWarpgroupThreads * kWarpgroupThreads;
+  for (std::size_t warp = 0; warp < leaders.size(); ++warp) {
+    leaders[warp] = &runner.cta().threads[static_cast<std::size_t>(first) + warp * kLanes];
+  }
+  return leaders;
+}
+
 void wgmma(const Wgmma* operation) {
   Runner& runner = Runner::enter(__builtin_return_address(0));
   require_valid(runner, *operation);
@@ -119,8 +129,12 @@ void wgmma(const Wgmma* operation) {
     for (const auto& [address, bytes] : operand_ranges(own)) {
       runner.shared(address, bytes, "wgmma operand");
       if (runner.checks() == nullptr) continue;
-      product.checks.push_back(runner.checks()->async_begin(
-          runner.thread(), runner.cluster_address(address), bytes, false, Operation::kWgmma));
+      // Each warp reads for itself: what orders one of them orders no other.
+      for (Thread* const leader : leaders_of(runner)) {
+        product.checks.push_back(
+            {leader, runner.checks()->async_begin(*leader, runner.cluster_address(address), bytes,
+                                                  false, Operation::kWgmma)});
+      }
     }
     if (runner.launch().copies == CopyTiming::kEarly) compute(runner, product);
     group.open_products.push_back(std::move(product));
@@ -131,11 +145,11 @@ void wgmma_fence() {}
 
 void wgmma_commit_group() {
   int nothing = 0;
-  Runner::enter(__builtin_return_address(0)).meet_warpgroup("wgmma.commit_group", &nothing,
-                                   [](Warpgroup& group, const auto&) {
-                                     group.product_groups.push_back(std::move(group.open_products));
-                                     group.open_products.clear();
-                                   });
+  Runner::enter(__builtin_return_address(0))
+      .meet_warpgroup("wgmma.commit_group", &nothing, [](Warpgroup& group, const auto&) {
+        group.product_groups.push_back(std::move(group.open_products));
+        group.open_products.clear();
+      });
 }
 
 void wgmma_wait_group(int pending) {
@@ -144,8 +158,9 @@ void wgmma_wait_group(int pending) {
     while (static_cast<int>(group.product_groups.size()) > pending) {
       for (const WarpgroupProduct& product : group.product_groups.front()) {
         if (runner.launch().copies == CopyTiming::kLate) compute(runner, product);
-        for (const std::uint64_t check : product.checks)
-          runner.checks()->async_end_in_warpgroup(runner.thread(), check);
+        for (const auto& [leader, check] : product.checks) {
+          runner.checks()->async_end_in_warp(*leader, check);
+        }
       }
       group.product_groups.pop_front();
     }
