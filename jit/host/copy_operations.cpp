@@ -3,6 +3,7 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -140,12 +141,16 @@ std::uint32_t require_bulk(Runner& runner, const BulkCopy& copy,
       checks->global_access(runner.thread(), copy.global, copy.bytes, !is_load);
     return copy.bytes;
   }
+  const std::string refusal = box_refusal(*spec, coordinates_of(copy), is_load);
+  if (!refusal.empty())
+    runner.fail(FaultKind::kInvalidOperand, fmt::format("{}: {}", what, refusal));
   runner.shared(copy.smem, box_span_bytes(*spec), what);
   if (checks != nullptr) {
-    visit_global_rows(*spec, coordinates_of(copy), [&](std::uint64_t address, std::uint32_t bytes) {
-      checks->global_access(runner.thread(), reinterpret_cast<const void*>(address), bytes,
-                            !is_load);
-    });
+    visit_global_rows(
+        *spec, coordinates_of(copy), is_load, [&](std::uint64_t address, std::uint32_t bytes) {
+          checks->global_access(runner.thread(), reinterpret_cast<const void*>(address), bytes,
+                                !is_load);
+        });
   }
   return box_span_bytes(*spec);
 }

@@ -106,7 +106,21 @@ uint32 box_bytes(const TensorMapSpec& spec) { return num_rows(spec) * row_bytes(
 
 uint32 box_span_bytes(const TensorMapSpec& spec) { return num_rows(spec) * row_pitch(spec); }
 
-BoxRows::BoxRows(const TensorMapSpec& spec, std::span<const int> coordinates)
+std::string box_refusal(const TensorMapSpec& spec, std::span<const int> coordinates, bool is_load) {
+  const int64 first_bytes = int64{coordinates[0]} * element_bytes(spec.type);
+  if (first_bytes % kChunkBytes != 0) {
+    return fmt::format("the innermost coordinate {} is {} bytes, no multiple of {}", coordinates[0],
+                       first_bytes, kChunkBytes);
+  }
+  if (is_load) return {};
+  for (std::size_t i = 0; i < static_cast<std::size_t>(spec.rank); ++i) {
+    if (coordinates[i] >= 0) continue;
+    return fmt::format("a store at a negative coordinate, {} of dimension {}", coordinates[i], i);
+  }
+  return {};
+}
+
+BoxRows::BoxRows(const TensorMapSpec& spec, std::span<const int> coordinates, bool is_load)
     : spec_(spec), coordinates_(coordinates), num_rows_(num_rows(spec)), pitch_(row_pitch(spec)) {
   assert(coordinates.size() >= static_cast<std::size_t>(spec.rank));
   const int64 first = coordinates[0];
@@ -116,6 +130,7 @@ BoxRows::BoxRows(const TensorMapSpec& spec, std::span<const int> coordinates)
   if (begin < end) {
     skipped_ = static_cast<uint32>(begin - first) * bytes;
     inside_ = static_cast<uint32>(end - begin) * bytes;
+    if (!is_load) inside_ = (inside_ + kChunkBytes - 1) / kChunkBytes * kChunkBytes;
   }
 }
 
@@ -139,7 +154,7 @@ bool BoxRows::next(BoxRow& row) {
 void copy_box_to_shared(const TensorMapSpec& spec, std::span<const int> coordinates,
                         unsigned char* window, uint32 smem) {
   const uint32 bytes = row_bytes(spec);
-  BoxRows rows(spec, coordinates);
+  BoxRows rows(spec, coordinates, true);
   Row data;
   for (BoxRow row; rows.next(row);) {
     if (row.global_bytes < bytes) fill_row(spec.fill, data, bytes);
@@ -157,7 +172,7 @@ void copy_box_to_shared(const TensorMapSpec& spec, std::span<const int> coordina
 void copy_box_to_global(const TensorMapSpec& spec, std::span<const int> coordinates,
                         const unsigned char* window, uint32 smem) {
   const uint32 bytes = row_bytes(spec);
-  BoxRows rows(spec, coordinates);
+  BoxRows rows(spec, coordinates, false);
   Row data;
   for (BoxRow row; rows.next(row);) {
     if (row.global_bytes == 0) continue;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 
 #include "jit/tensor_map.h"
 #include "templates/int_types.h"
@@ -34,7 +35,8 @@ constexpr uint32 swizzled(uint32 address, TensorMapSwizzle swizzle) {
   return address ^ ((address >> 7 & chunks) << 4);
 }
 
-// A row of a box: its part inside the tensor.
+// A row of a box: its part inside the tensor, which for a store goes on to the end of its last 16
+// bytes.
 struct BoxRow {
   uint64 global;        // address of the first element inside
   uint32 global_bytes;  // 0 when the whole row is outside
@@ -45,7 +47,7 @@ struct BoxRow {
 // The rows of a box at `coordinates` (innermost first, one per dimension), one after another.
 class BoxRows {
  public:
-  BoxRows(const TensorMapSpec& spec, std::span<const int> coordinates);
+  BoxRows(const TensorMapSpec& spec, std::span<const int> coordinates, bool is_load);
   bool next(BoxRow& row);  // false after the last one
 
  private:
@@ -59,10 +61,15 @@ class BoxRows {
   uint32 inside_ = 0;  // bytes of a row that are inside along the innermost dimension
 };
 
+// Why hardware refuses to copy the box at `coordinates`, empty when it does not. The rules are in
+// the CUDA programming guide; an H200 ends such kernels with CUDA_ERROR_ILLEGAL_INSTRUCTION.
+std::string box_refusal(const TensorMapSpec& spec, std::span<const int> coordinates, bool is_load);
+
 // Calls visit(global address, bytes) for what a copy of the box reads or writes, row by row.
 template <typename Visit>
-void visit_global_rows(const TensorMapSpec& spec, std::span<const int> coordinates, Visit&& visit) {
-  BoxRows rows(spec, coordinates);
+void visit_global_rows(const TensorMapSpec& spec, std::span<const int> coordinates, bool is_load,
+                       Visit&& visit) {
+  BoxRows rows(spec, coordinates, is_load);
   for (BoxRow row; rows.next(row);) {
     if (row.global_bytes > 0) visit(row.global, row.global_bytes);
   }
@@ -73,7 +80,8 @@ void visit_global_rows(const TensorMapSpec& spec, std::span<const int> coordinat
 void copy_box_to_shared(const TensorMapSpec& spec, std::span<const int> coordinates,
                         unsigned char* window, uint32 smem);
 
-// Shared to global. Elements outside the tensor are not written.
+// Shared to global, of a box that is not refused. Elements outside the tensor are not written, but
+// for those in the last 16 bytes of a row: an H200 writes all of these (tests/conformance).
 void copy_box_to_global(const TensorMapSpec& spec, std::span<const int> coordinates,
                         const unsigned char* window, uint32 smem);
 

@@ -188,6 +188,8 @@ __device__ __forceinline__ void prefetch_tensormap(const void* tensor_map) {
 
 // The box of a tensor at element coordinates `at` (innermost first, may be negative) to shared
 // memory. Elements outside the tensor are filled; the bytes of the whole box count at `mbarrier`.
+// at[0] * element bytes is a multiple of 16: an H200 ends the kernel with an illegal instruction
+// otherwise. A row that is narrower than the swizzle takes the whole span of it.
 template <int kRank>
 __device__ __forceinline__ void cp_async_bulk_tensor_load(uint32 smem, const void* tensor_map,
                                                           const int (&at)[kRank], uint32 mbarrier) {
@@ -208,7 +210,9 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load_multicast(
 }
 
 // A box of shared memory to the tensor, as far as it is inside; part of the thread's current bulk
-// group.
+// group. at[0] * element bytes is a multiple of 16 and no coordinate is negative: an H200 ends the
+// kernel with an illegal instruction otherwise. It writes whole 16 bytes at the end of a row too, up
+// to 15 more than the tensor has where its rows are no multiple of 16 bytes.
 template <int kRank>
 __device__ __forceinline__ void cp_async_bulk_tensor_store(const void* tensor_map,
                                                            const int (&at)[kRank], uint32 smem) {

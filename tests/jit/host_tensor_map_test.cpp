@@ -131,9 +131,14 @@ uint32 place(const TensorMapSpec& spec, uint32 smem, const std::array<uint32, 5>
 }
 
 // Calls visit(byte offset of the element in the tensor, or -1 outside, its place in the window).
+// To a store all of the 16 bytes that a row ends in are inside.
 template <typename Visit>
 void each_element(const TensorMapSpec& spec, const std::array<int, 5>& at, uint32 smem,
-                  Visit&& visit) {
+                  bool is_load, Visit&& visit) {
+  std::array<long long, 5> size{};
+  for (std::size_t i = 0; i < 5; ++i) size[i] = static_cast<long long>(spec.size[i]);
+  const int chunk_elements = 16 / element_bytes(spec.type);
+  if (!is_load) size[0] = (size[0] + chunk_elements - 1) / chunk_elements * chunk_elements;
   std::array<uint32, 5> box{1, 1, 1, 1, 1};
   for (std::size_t i = 0; i < static_cast<std::size_t>(spec.rank); ++i) box[i] = spec.box[i];
   std::array<uint32, 5> index{};
@@ -146,7 +151,7 @@ void each_element(const TensorMapSpec& spec, const std::array<int, 5>& at, uint3
       index[i] = rest % box[i];
       rest /= box[i];
       const long long position = static_cast<long long>(at[i]) + index[i];
-      inside = inside && position >= 0 && position < static_cast<long long>(spec.size[i]);
+      inside = inside && position >= 0 && position < size[i];
       offset += position *
                 static_cast<long long>(i == 0 ? static_cast<std::uint64_t>(element_bytes(spec.type))
                                               : spec.stride_bytes[i - 1]);
@@ -161,7 +166,7 @@ void check_load(Fixture& fixture, const std::array<int, 5>& at, uint32 smem) {
   Bytes expected = fixture.window;
   const Bytes fill =
       spec.fill == TensorMapFill::kZero ? Bytes(4, 0) : Bytes{0xf7, 0x7f, 0xf7, 0x7f};
-  each_element(spec, at, smem, [&](long long offset, uint32 to) {
+  each_element(spec, at, smem, true, [&](long long offset, uint32 to) {
     const unsigned char* from =
         offset < 0 ? fill.data() : fixture.memory.data() + fixture.begin + offset;
     std::memcpy(expected.data() + to, from, bytes);
@@ -178,7 +183,7 @@ void check_store(Fixture& fixture, const std::array<int, 5>& at, uint32 smem) {
   for (uint32 i = 0; i < box_span_bytes(spec); ++i) {
     fixture.window[smem + i] = static_cast<unsigned char>(random());
   }
-  each_element(spec, at, smem, [&](long long offset, uint32 from) {
+  each_element(spec, at, smem, false, [&](long long offset, uint32 from) {
     if (offset < 0) return;
     std::memcpy(expected.data() + fixture.begin + offset, fixture.window.data() + from, bytes);
   });
@@ -186,13 +191,13 @@ void check_store(Fixture& fixture, const std::array<int, 5>& at, uint32 smem) {
   ASSERT_EQ(fixture.memory, expected);
 }
 
-void check_visits(const Fixture& fixture, const std::array<int, 5>& at) {
+void check_visits(const Fixture& fixture, const std::array<int, 5>& at, bool is_load) {
   std::multiset<long long> expected, visited;
   const int bytes = element_bytes(fixture.spec.type);
-  each_element(fixture.spec, at, 0, [&](long long offset, uint32) {
+  each_element(fixture.spec, at, 0, is_load, [&](long long offset, uint32) {
     for (int i = 0; offset >= 0 && i < bytes; ++i) expected.insert(offset + i);
   });
-  visit_global_rows(fixture.spec, at, [&](uint64 address, uint32 count) {
+  visit_global_rows(fixture.spec, at, is_load, [&](uint64 address, uint32 count) {
     for (uint32 i = 0; i < count; ++i) {
       visited.insert(static_cast<long long>(address - fixture.spec.address + i));
     }
@@ -200,12 +205,14 @@ void check_visits(const Fixture& fixture, const std::array<int, 5>& at) {
   ASSERT_EQ(visited, expected);
 }
 
-std::array<int, 5> random_corner(const TensorMapSpec& spec, std::mt19937& random) {
+// That hardware takes.
+std::array<int, 5> random_corner(const TensorMapSpec& spec, bool is_load, std::mt19937& random) {
   std::array<int, 5> at{};
   for (std::size_t i = 0; i < static_cast<std::size_t>(spec.rank); ++i) {
     const int box = static_cast<int>(spec.box[i]), size = static_cast<int>(spec.size[i]);
-    at[i] = std::uniform_int_distribution<int>(-box - 1, size + 1)(random);
+    at[i] = std::uniform_int_distribution<int>(is_load ? -box - 1 : 0, size + 1)(random);
   }
+  at[0] -= at[0] % (16 / element_bytes(spec.type));
   return at;
 }
 
@@ -239,12 +246,33 @@ TEST(HostTensorMap, CopiesBoxesLikeALoopOverTheirElements) {
     SCOPED_TRACE(i);
     Fixture fixture(random_spec(random));
     validate(fixture.spec);
-    const std::array<int, 5> at = random_corner(fixture.spec, random);
+    const std::array<int, 5> from = random_corner(fixture.spec, true, random);
+    const std::array<int, 5> to = random_corner(fixture.spec, false, random);
+    EXPECT_EQ(box_refusal(fixture.spec, from, true), "");
+    EXPECT_EQ(box_refusal(fixture.spec, to, false), "");
     const uint32 smem = 128 * std::uniform_int_distribution<uint32>(0, 40)(random);
-    ASSERT_NO_FATAL_FAILURE(check_load(fixture, at, smem));
-    ASSERT_NO_FATAL_FAILURE(check_store(fixture, random_corner(fixture.spec, random), smem));
-    ASSERT_NO_FATAL_FAILURE(check_visits(fixture, at));
+    ASSERT_NO_FATAL_FAILURE(check_load(fixture, from, smem));
+    ASSERT_NO_FATAL_FAILURE(check_store(fixture, to, smem));
+    ASSERT_NO_FATAL_FAILURE(check_visits(fixture, from, true));
+    ASSERT_NO_FATAL_FAILURE(check_visits(fixture, to, false));
   }
+}
+
+TEST(HostTensorMap, RefusesCoordinatesThatHardwareRefuses) {
+  TensorMapSpec spec = example();  // of floats
+  const std::array<int, 3> inside{4, 2, 0}, negative{-4, -2, 0}, below{4, -2, 0}, odd{6, 0, 0};
+  EXPECT_EQ(box_refusal(spec, inside, true), "");
+  EXPECT_EQ(box_refusal(spec, inside, false), "");
+  EXPECT_EQ(box_refusal(spec, negative, true), "");
+  EXPECT_EQ(box_refusal(spec, negative, false),
+            "a store at a negative coordinate, -4 of dimension 0");
+  EXPECT_EQ(box_refusal(spec, below, false), "a store at a negative coordinate, -2 of dimension 1");
+  for (const bool is_load : {false, true}) {
+    EXPECT_EQ(box_refusal(spec, odd, is_load),
+              "the innermost coordinate 6 is 24 bytes, no multiple of 16");
+  }
+  spec.type = TensorMapType::kUint8;
+  EXPECT_NE(box_refusal(spec, inside, true), "");
 }
 
 TEST(HostTensorMap, StoresAndLoadsAreInverse) {
@@ -274,7 +302,7 @@ TEST(HostTensorMap, CoordinatesFarOutsideTouchNothing) {
   for (const std::array<int, 2>& at :
        {std::array{2147483647, 0}, std::array{-2147483647 - 1, 0}, std::array{0, 2147483647},
         std::array{0, -2147483647 - 1}, std::array{2147483647, 2147483647}}) {
-    visit_global_rows(fixture.spec, at, [](uint64, uint32) { FAIL(); });
+    visit_global_rows(fixture.spec, at, true, [](uint64, uint32) { FAIL(); });
     copy_box_to_shared(fixture.spec, at, fixture.window.data(), 0);
     for (uint32 i = 0; i < box_bytes(fixture.spec); i += 2) {
       ASSERT_EQ(fixture.window[i] | fixture.window[i + 1] << 8, 0x7ff7);
