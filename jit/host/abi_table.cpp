@@ -72,6 +72,22 @@ uint64 update(Atomic kind, void* pointer, uint64 operand) {
   return old;
 }
 
+// Sums of floats in global memory flush subnormals, those in shared memory keep them: as the
+// instructions red and atom do (PTX ISA 9.0, atom.add.f32).
+std::uint32_t flushed(std::uint32_t bits) {
+  return (bits & 0x7f800000u) == 0 ? bits & 0x80000000u : bits;
+}
+
+uint64 add_to_global(void* pointer, uint64 operand) {
+  std::atomic_ref<std::uint32_t> target(*static_cast<std::uint32_t*>(pointer));
+  const auto addend = std::bit_cast<float>(flushed(static_cast<std::uint32_t>(operand)));
+  std::uint32_t old = target.load();
+  while (!target.compare_exchange_weak(
+      old, flushed(std::bit_cast<std::uint32_t>(std::bit_cast<float>(flushed(old)) + addend)))) {
+  }
+  return old;
+}
+
 int bytes_of(Number number) { return number == Number::kUint64 ? 8 : 4; }
 
 void* atomic_target(Number number, void* pointer) {
@@ -102,7 +118,9 @@ uint64 atomic(Atomic kind, Number number, void* pointer, uint64 operand) {
       old = update<uint64, uint64>(kind, target, operand);
       break;
     case Number::kFloat:
-      old = update<float, std::uint32_t>(kind, target, operand);
+      old = kind == Atomic::kAdd && !runner.find_shared(target)
+                ? add_to_global(target, operand)
+                : update<float, std::uint32_t>(kind, target, operand);
       break;
   }
   runner.yield(false);
