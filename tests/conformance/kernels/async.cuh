@@ -174,8 +174,8 @@ __device__ __forceinline__ void bulk_load(const ConformanceParams& p) {
       cp_async_bulk_load(barrier + 1024 + 4 * copy[1], p.in + copy[0], copy[2], barrier);
     }
     mbarrier_wait_parity(barrier, static_cast<uint32>(i % 2));
+    __syncthreads();  // or thread 0 could be two phases ahead of the others' wait
   }
-  __syncthreads();
   copy_words(p.out, words, p.args[1]);
 }
 
