@@ -58,12 +58,14 @@ enum ScriptStep : uint32 {
 };
 
 // One thread runs args[0] steps. Behind each: test_wait of parity 0, of parity 1, and what a
-// kTryWait gave; nothing where a copy has just been issued. in [steps, step | operand | record],
-// out [steps].
+// kTryWait gave; nothing where a copy has just been issued. Copies of one phase go to places of
+// their own. in [steps, step | operand | record], out [steps].
 __device__ __forceinline__ void mbarrier_script(const ConformanceParams& p) {
   extern __shared__ __align__(1024) unsigned char smem[];
   if (threadIdx.x != 0) return;
+  constexpr uint32 kTargetBytes = 7168;  // behind the first 1024
   const uint32 barrier = smem_address(smem);
+  uint32 target = 0;
   for (int i = 0; i < p.args[0]; ++i) {
     const uint32 operand = p.in[3 * i + 1];
     uint32 tried = 0;
@@ -82,7 +84,9 @@ __device__ __forceinline__ void mbarrier_script(const ConformanceParams& p) {
         mbarrier_arrive_expect_tx(barrier, operand);
         break;
       case kCopy:
-        cp_async_bulk_load(barrier + 1024, p.in, operand, barrier);
+        if (target + operand > kTargetBytes) target = 0;
+        cp_async_bulk_load(barrier + 1024 + target, p.in, operand, barrier);
+        target += operand;
         break;
       case kWait:
         mbarrier_wait_parity(barrier, operand);
