@@ -1,9 +1,9 @@
 // Every case on the host device, against what an H200 gave; and what an H200 refuses.
 #include <cstdio>
+#include <memory>
 
 #include <gtest/gtest.h>
 
-#include "common/error.h"
 #include "jit/compiler.h"
 #include "jit/host_device.h"
 #include "tests/conformance/compare.h"
@@ -14,35 +14,42 @@ namespace {
 
 struct HostRun {
   Group group;
-  bool early_copies = false;
+  std::string mode;  // "late" or "early" copies; "checked": late, and every check is on
 };
 
-std::string name_of(const HostRun& run) {
-  return run.group.name + (run.early_copies ? "_early" : "_late");
+HostDeviceOptions options_of(const HostRun& run) {
+  HostDeviceOptions options{.early_copies = run.mode == "early"};
+  if (run.mode == "checked") options.target.checks = HostChecks::kAccesses;
+  return options;
 }
+
+std::string name_of(const HostRun& run) { return run.group.name + "_" + run.mode; }
 void PrintTo(const HostRun& run, std::ostream* out) { *out << name_of(run); }
 
 std::vector<HostRun> all_runs() {
   std::vector<HostRun> runs;
-  for (const bool early : {false, true}) {
-    for (const Group& group : all_groups()) runs.push_back({group, early});
+  for (const char* const mode : {"late", "early", "checked"}) {
+    for (const Group& group : all_groups()) runs.push_back({group, mode});
   }
   return runs;
 }
 
-class ConformanceHostTest : public testing::Test, public testing::WithParamInterface<HostRun> {
- protected:
-  static Binary compile(const Device& device, const Source& source) {
-    return open_compiler({}, "host")->compile(source, device.info().arch);
-  }
-};
+GroupRun run_on(Device& device, const Group& group) {
+  const std::unique_ptr<Compiler> compiler = open_compiler({}, "host");
+  const auto compile = [&](const Source& source) {
+    return compiler->compile(source, device.info().arch);
+  };
+  return run_group(device, compile, group);
+}
+
+class ConformanceHostTest : public testing::TestWithParam<HostRun> {};
 
 TEST_P(ConformanceHostTest, GivesWhatAnH200Gives) {
-  const auto& [group, early] = GetParam();
-  const std::unique_ptr<Device> device = open_host_device({.early_copies = early});
-  const auto compile = [&](const Source& source) { return this->compile(*device, source); };
-  const auto& [outputs, failures] = run_group(*device, compile, group);
+  const Group& group = GetParam().group;
+  const std::unique_ptr<Device> device = open_host_device(options_of(GetParam()));
+  const auto& [outputs, failures] = run_on(*device, group);
   const Outputs expected = read_fixture(fixture_folder(), group.name);
+  EXPECT_EQ(expected.size(), group.cases.size());
   std::size_t num_words = 0, num_mismatches = 0;
   for (const Case& one : group.cases) {
     SCOPED_TRACE(group.name + "/" + one.name);
@@ -54,8 +61,8 @@ TEST_P(ConformanceHostTest, GivesWhatAnH200Gives) {
     num_words += result.num_words;
     num_mismatches += result.num_mismatches;
   }
-  std::printf("%s: %zu cases, %zu words, %zu mismatches\n", group.name.c_str(), group.cases.size(),
-              num_words, num_mismatches);
+  std::printf("%s: %zu cases, %zu words, %zu mismatches\n", name_of(GetParam()).c_str(),
+              group.cases.size(), num_words, num_mismatches);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ConformanceHostTest, testing::ValuesIn(all_runs()),
@@ -63,11 +70,8 @@ INSTANTIATE_TEST_SUITE_P(All, ConformanceHostTest, testing::ValuesIn(all_runs())
 
 TEST(ConformanceHost, RefusesTheBoxesThatAnH200Refuses) {
   const std::unique_ptr<Device> device = open_host_device();
-  const auto compile = [&](const Source& source) {
-    return open_compiler({}, "host")->compile(source, device->info().arch);
-  };
   for (const Group& group : {refused_boxes(), refused_multicasts()}) {
-    const GroupRun run = run_group(*device, compile, group);
+    const GroupRun run = run_on(*device, group);
     for (const Case& one : group.cases) {
       SCOPED_TRACE(group.name + "/" + one.name);
       ASSERT_TRUE(run.failures.contains(one.name));
