@@ -1,5 +1,7 @@
 #include "jit/device_choice.h"
 
+#include <dlfcn.h>
+
 #include <fmt/format.h>
 
 #include "common/error.h"
@@ -12,6 +14,16 @@ namespace {
 
 // Above the number of any GPU; a limit that reads well in a message.
 constexpr int kMaxOrdinal = 1023;
+
+// Modules for sanitizers call functions that only a program built with both has.
+void require_sanitizers() {
+  if (dlsym(RTLD_DEFAULT, "__asan_init") != nullptr &&
+      dlsym(RTLD_DEFAULT, "__ubsan_handle_add_overflow_abort") != nullptr) {
+    return;
+  }
+  throw DeviceUnavailable("this program runs without sanitizers", "device=host+sanitizers",
+                          "build it with -fsanitize=address,undefined, or use host+checks");
+}
 
 }  // namespace
 
@@ -34,6 +46,7 @@ DeviceChoice DeviceChoice::parse(std::string_view text) {
 }
 
 std::unique_ptr<Device> open_device(const DeviceChoice& choice) {
+  if (choice.host && choice.host->checks == HostChecks::kSanitizers) require_sanitizers();
   if (choice.host) return open_host_device({.target = *choice.host});
   return open_cuda_device(choice.ordinal);
 }

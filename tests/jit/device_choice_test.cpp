@@ -39,5 +39,14 @@ TEST(DeviceChoice, OpensTheHostDeviceWithItsTarget) {
   EXPECT_EQ(device->info().arch, "host+checks");
 }
 
+TEST(DeviceChoice, TheHostWithSanitizersNeedsAProgramThatHasThem) {
+  const DeviceChoice choice = DeviceChoice::parse("host+sanitizers");
+#ifdef __SANITIZE_ADDRESS__
+  EXPECT_EQ(open_device(choice)->info().arch, "host+sanitizers");
+#else
+  EXPECT_THROW(open_device(choice), DeviceUnavailable);
+#endif
+}
+
 }  // namespace
 }  // namespace attune
