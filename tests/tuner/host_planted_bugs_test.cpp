@@ -131,5 +131,41 @@ TEST(PlantedBugs, ABarrierThatSomeThreadsSkipIsFound) {
                {"deadlock", "wait at bar.sync 2 (96 of 128 threads have arrived)"});
 }
 
+#if defined(__SANITIZE_ADDRESS__)
+
+// The process ends with the sanitizer's report, so each runs in a process of its own.
+class SanitizedBugs : public testing::Test {
+ protected:
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+  const HostDeviceOptions sanitized_{.target = {.checks = HostChecks::kSanitizers}};
+};
+
+TEST_F(SanitizedBugs, TheTemplateItselfHasNone) {
+  const Planted kernel(Candidate::parse(kCandidate));
+  EXPECT_EQ(verdict(sanitized_, kernel.source()), "right");
+}
+
+TEST_F(SanitizedBugs, AReadPastTheLastTileIsOutOfRange) {
+  Planted kernel(Candidate::parse(kCandidate));
+  kernel.change("templates/device/tile_copy.cuh", "offset < num_visible ? 16 : 0", "16");
+  EXPECT_DEATH(verdict(sanitized_, kernel.source(), {full_buffer()}), "heap-buffer-overflow");
+}
+
+TEST_F(SanitizedBugs, AStorePastSharedMemoryIsOutOfRange) {
+  Planted kernel(Candidate::parse(kCandidate));
+  kernel.change("templates/splitkv.cuh", "if (token_group == 0 && lane % 4 == 0) row_scale()[row]",
+                "if (token_group == 0 && lane % 4 == 0) row_scale()[row + 16]");
+  EXPECT_DEATH(verdict(sanitized_, kernel.source()), "use-after-poison");
+}
+
+TEST_F(SanitizedBugs, ASignedOverflowIsReported) {
+  Planted kernel(Candidate::parse(kCandidate));
+  kernel.change("templates/splitkv.cuh", "work.kv_head = blockIdx.y;",
+                "work.kv_head = static_cast<int>(blockIdx.y) + (p.seqlen_q + 0x7fffffff) * 0;");
+  EXPECT_DEATH(verdict(sanitized_, kernel.source()), "signed integer overflow");
+}
+
+#endif
+
 }  // namespace
 }  // namespace attune
