@@ -42,6 +42,10 @@ template <typename T>
 T combine(Atomic kind, T old, T operand) {
   switch (kind) {
     case Atomic::kAdd:
+      if constexpr (std::is_same_v<T, std::int32_t>) {  // wraps
+        return static_cast<T>(static_cast<std::uint32_t>(old) +
+                              static_cast<std::uint32_t>(operand));
+      }
       return static_cast<T>(old + operand);
     case Atomic::kMin:
       return operand < old ? operand : old;

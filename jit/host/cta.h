@@ -63,6 +63,7 @@ struct Thread {
   Wait wait;
   const void* code = nullptr;       // in the kernel, of the operation that it is in or was in last
   std::uint64_t cluster_phase = 0;  // of its last arrival at the cluster's barrier
+  bool at_cluster = false;          // that phase is under way
 
   std::uint64_t num_copies = 0;
   CopyGroup open_copies;

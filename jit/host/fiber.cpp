@@ -27,7 +27,7 @@ std::size_t page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)
 
 }  // namespace
 
-FiberStack::FiberStack(std::size_t bytes) {
+FiberStack::FiberStack(std::size_t bytes, bool guarded) {
   const std::size_t page = page_bytes();
   bytes_ = (bytes + page - 1) / page * page;
   void* const memory = mmap(nullptr, page + bytes_, PROT_READ | PROT_WRITE,
@@ -37,7 +37,7 @@ FiberStack::FiberStack(std::size_t bytes) {
                 "raise the limit on memory maps (vm.max_map_count) or on address space");
   }
   memory_ = static_cast<unsigned char*>(memory);
-  mprotect(memory_, page, PROT_NONE);
+  if (guarded) mprotect(memory_, page, PROT_NONE);
 }
 
 FiberStack::FiberStack(FiberStack&& other) noexcept

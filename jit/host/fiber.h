@@ -7,10 +7,12 @@
 
 namespace attune::host {
 
-// Memory for a stack with an inaccessible page below it.
+// Memory for a stack.
 class FiberStack {
  public:
-  explicit FiberStack(std::size_t bytes);
+  // `guarded`: an inaccessible page is below it. That takes two memory maps, of which Linux gives a
+  // process 65530. Throws Error.
+  FiberStack(std::size_t bytes, bool guarded);
   FiberStack(FiberStack&& other) noexcept;
   FiberStack& operator=(FiberStack&&) = delete;
   ~FiberStack();
@@ -20,7 +22,7 @@ class FiberStack {
   std::size_t bytes() const { return bytes_; }
 
  private:
-  unsigned char* memory_ = nullptr;  // the guard page first
+  unsigned char* memory_ = nullptr;  // the guard page first, or one that is not used
   std::size_t bytes_ = 0;            // of the stack, without the guard page
 };
 

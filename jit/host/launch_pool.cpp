@@ -29,8 +29,9 @@ std::optional<Fault> LaunchPool::run(const Launch& launch) {
   count_ = std::uint64_t{launch.grid.x} / launch.cluster.x * (launch.grid.y / launch.cluster.y) *
            (launch.grid.z / launch.cluster.z);
   begin_.notify_all();
-  end_.wait(lock, [&] { return num_busy_ == 0 && (next_ >= count_ || fault_); });
+  end_.wait(lock, [&] { return num_busy_ == 0 && (next_ >= count_ || has_failed()); });
   launch_ = nullptr;
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   return std::exchange(fault_, std::nullopt);
 }
 
@@ -38,16 +39,26 @@ void LaunchPool::work(const MemoryMap* memory) {
   Runner runner(memory == nullptr ? nullptr : std::make_unique<Checks>(*memory));
   std::unique_lock lock(mutex_);
   while (true) {
-    begin_.wait(lock, [&] { return stop_ || (launch_ != nullptr && next_ < count_ && !fault_); });
+    begin_.wait(lock,
+                [&] { return stop_ || (launch_ != nullptr && next_ < count_ && !has_failed()); });
     if (stop_) return;
     const Launch& launch = *launch_;
     const std::uint64_t cluster = next_++;
     ++num_busy_;
     lock.unlock();
-    std::optional<Fault> fault = runner.run(launch, cluster);
+    std::optional<Fault> fault;
+    std::exception_ptr error;
+    try {
+      fault = runner.run(launch, cluster);
+    } catch (...) {
+      error = std::current_exception();
+    }
     lock.lock();
     --num_busy_;
-    if (fault && !fault_) fault_ = std::move(fault);
+    if (!has_failed()) {
+      fault_ = std::move(fault);
+      error_ = std::move(error);
+    }
     if (num_busy_ == 0) end_.notify_all();
   }
 }

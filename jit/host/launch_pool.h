@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -22,11 +23,12 @@ class LaunchPool {
   ~LaunchPool();
 
   // Runs the whole grid, one launch at a time. Returns the first thing that went wrong; CTAs that had not begun by then
-  // do not run.
+  // do not run. Throws Error when there is no memory for the stacks of a CTA's threads.
   std::optional<Fault> run(const Launch& launch);
 
  private:
   void work(const MemoryMap* memory);
+  bool has_failed() const { return fault_ || error_; }
 
   std::mutex launch_mutex_;
   std::mutex mutex_;
@@ -36,6 +38,7 @@ class LaunchPool {
   int num_busy_ = 0;
   bool stop_ = false;
   std::optional<Fault> fault_;
+  std::exception_ptr error_;  // thrown where a worker could not run a CTA
   std::vector<std::thread> workers_;
 };
 

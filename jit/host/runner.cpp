@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -63,7 +64,9 @@ std::optional<Fault> Runner::run(const Launch& launch, std::uint64_t cluster_ind
   locate_window();
   const std::size_t num_threads =
       std::size_t{launch.block.x} * launch.block.y * launch.block.z * num_ctas_;
-  while (stacks_.size() < num_threads) stacks_.emplace_back(kStackBytes);
+  // The lanes of a warp run the same code, so a stack that is too small shows in the first of them.
+  while (stacks_.size() < num_threads)
+    stacks_.emplace_back(kStackBytes, stacks_.size() % kLanes == 0);
   while (ctas_.size() < num_ctas_) ctas_.push_back(std::make_unique<Cta>());
   for (unsigned rank = 0; rank < num_ctas_; ++rank) {
     start_cta(ctas_[rank].get(), rank, block_of(launch, cluster_index, rank));
@@ -131,6 +134,8 @@ void Runner::start_thread(Cta* cta, int index) {
   thread.cta = cta;
   thread.index = index;
   thread.done = false;
+  thread.at_cluster = false;
+  thread.code = nullptr;
   thread.wait = {};
   thread.open_copies.clear();
   thread.copy_groups.clear();
@@ -155,6 +160,7 @@ void Runner::finish_thread() {
   self.done = true;
   --num_alive_;
   --self.cta->num_alive;
+  if (std::exchange(self.at_cluster, false)) --num_at_cluster_;
   // A barrier of the whole CTA waits for no thread that has ended.
   for (Barrier& barrier : self.cta->barriers) {
     if (barrier.num_arrived == 0 || barrier.num_expected != 0) continue;
@@ -215,6 +221,7 @@ void Runner::run_next() {
 
 void Runner::arrive_at_cluster() {
   running_->cluster_phase = cluster_phase_;
+  running_->at_cluster = true;
   if (++num_at_cluster_ >= num_alive_) complete_cluster_barrier();
 }
 
@@ -227,6 +234,9 @@ void Runner::wait_for_cluster(const Wait& why) {
 void Runner::complete_cluster_barrier() {
   ++cluster_phase_;
   num_at_cluster_ = 0;
+  for (unsigned rank = 0; rank < num_ctas_; ++rank) {
+    for (Thread& thread : ctas_[rank]->threads) thread.at_cluster = false;
+  }
   for (auto thread = waiting_at_cluster_.rbegin(); thread != waiting_at_cluster_.rend(); ++thread)
     wake(*thread);
   waiting_at_cluster_.clear();

@@ -22,28 +22,30 @@ struct VoteArgs {
 std::uint32_t vote(std::uint32_t mask, Vote kind, int predicate) {
   static constexpr const char* kNames[] = {"vote.all", "vote.any", "vote.ballot"};
   VoteArgs args{predicate, 0};
-  Runner::enter(__builtin_return_address(0)).meet_warp(mask, kNames[static_cast<int>(kind)], &args,
-                              [&](const auto& lanes, std::uint32_t all) {
-                                std::uint32_t ballot = 0;
-                                for (int lane = 0; lane < kLanes; ++lane) {
-                                  if (lanes[lane] != nullptr && lanes[lane]->predicate != 0)
-                                    ballot |= 1u << lane;
-                                }
-                                const std::uint32_t result = kind == Vote::kBallot ? ballot
-                                                             : kind == Vote::kAll  ? ballot == all
-                                                                                   : ballot != 0;
-                                for (VoteArgs* one : lanes) {
-                                  if (one != nullptr) one->result = result;
-                                }
-                              });
+  Runner::enter(__builtin_return_address(0))
+      .meet_warp(mask, kNames[static_cast<int>(kind)], &args,
+                 [&](const auto& lanes, std::uint32_t all) {
+                   std::uint32_t ballot = 0;
+                   for (int lane = 0; lane < kLanes; ++lane) {
+                     if (lanes[lane] != nullptr && lanes[lane]->predicate != 0)
+                       ballot |= 1u << lane;
+                   }
+                   const std::uint32_t result = kind == Vote::kBallot ? ballot
+                                                : kind == Vote::kAll  ? ballot == all
+                                                                      : ballot != 0;
+                   for (VoteArgs* one : lanes) {
+                     if (one != nullptr) one->result = result;
+                   }
+                 });
   return args.result;
 }
 
 int elect(std::uint32_t mask) {
   VoteArgs args{0, 0};
-  Runner::enter(__builtin_return_address(0)).meet_warp(mask, "elect.sync", &args, [](const auto& lanes, std::uint32_t all) {
-    lanes[__builtin_ctz(all)]->result = 1;
-  });
+  Runner::enter(__builtin_return_address(0))
+      .meet_warp(mask, "elect.sync", &args, [](const auto& lanes, std::uint32_t all) {
+        lanes[__builtin_ctz(all)]->result = 1;
+      });
   return static_cast<int>(args.result);
 }
 
@@ -54,8 +56,10 @@ struct ShuffleArgs {
   uint64 result;
 };
 
-// The lane that `lane` reads; its own where the source is outside of its segment.
+// The lane that `lane` reads; its own where the source is outside of its segment. Of the operand
+// five bits count.
 int source_lane(Shuffle kind, int lane, int operand, int width) {
+  operand &= kLanes - 1;
   const int segment = lane / width * width;
   const int within = lane % width;
   switch (kind) {
@@ -69,7 +73,7 @@ int source_lane(Shuffle kind, int lane, int operand, int width) {
       break;
   }
   const int source = lane ^ operand;
-  return source / width * width <= segment && source < kLanes ? source : lane;
+  return source / width * width <= segment ? source : lane;
 }
 
 uint64 shuffle(std::uint32_t mask, Shuffle kind, uint64 value, int operand, int width) {
@@ -170,30 +174,32 @@ struct MoveArgs {
 
 std::uint32_t movmatrix_trans(std::uint32_t fragment) {
   MoveArgs args{fragment, 0};
-  Runner::enter(__builtin_return_address(0)).meet_warp(kAllLanes, "movmatrix", &args, [](const auto& lanes, std::uint32_t) {
-    const auto element = [&](int row, int column) {
-      return lanes[static_cast<std::size_t>(row * 4 + column / 2)]->value >> (16 * (column % 2)) &
-             0xffffu;
-    };
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const int row = lane / 4;
-      const int column = lane % 4 * 2;
-      lanes[static_cast<std::size_t>(lane)]->result =
-          element(column, row) | element(column + 1, row) << 16;
-    }
-  });
+  Runner::enter(__builtin_return_address(0))
+      .meet_warp(kAllLanes, "movmatrix", &args, [](const auto& lanes, std::uint32_t) {
+        const auto element = [&](int row, int column) {
+          return lanes[static_cast<std::size_t>(row * 4 + column / 2)]->value >>
+                     (16 * (column % 2)) &
+                 0xffffu;
+        };
+        for (int lane = 0; lane < kLanes; ++lane) {
+          const int row = lane / 4;
+          const int column = lane % 4 * 2;
+          lanes[static_cast<std::size_t>(lane)]->result =
+              element(column, row) | element(column + 1, row) << 16;
+        }
+      });
   return args.result;
 }
 
 void mma_m16n8k16(float* d, const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1) {
   MmaLane args{d, a, b0, b1};
-  Runner::enter(__builtin_return_address(0)).meet_warp(kAllLanes, "mma.sync.m16n8k16", &args,
-                              [](const auto& lanes, std::uint32_t) {
-                                MmaLane all[kLanes];
-                                for (int lane = 0; lane < kLanes; ++lane)
-                                  all[lane] = *lanes[static_cast<std::size_t>(lane)];
-                                mma_m16n8k16_bf16(all, kTensorCoreSm90);
-                              });
+  Runner::enter(__builtin_return_address(0))
+      .meet_warp(kAllLanes, "mma.sync.m16n8k16", &args, [](const auto& lanes, std::uint32_t) {
+        MmaLane all[kLanes];
+        for (int lane = 0; lane < kLanes; ++lane)
+          all[lane] = *lanes[static_cast<std::size_t>(lane)];
+        mma_m16n8k16_bf16(all, kTensorCoreSm90);
+      });
 }
 
 }  // namespace
