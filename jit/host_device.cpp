@@ -28,6 +28,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kAllocationAlignment = 256;
 constexpr std::size_t kParamsAlignment = 64;  // of a tensor map
+// Of every GPU that the templates run on (CUDA C++ Programming Guide 13.0, "Compute Capabilities").
+constexpr unsigned kMaxGridX = (1u << 31) - 1, kMaxGridYz = 65535, kMaxBlockZ = 64;
+constexpr unsigned kMaxClusterCtas = 8;  // without the attribute for more, which no device sets
 
 // A kernel of a loaded module, as Kernel::function points to it.
 struct HostKernel {
@@ -236,12 +239,15 @@ void HostDevice::require_valid(const KernelLaunch& shape) const {
   const Dim3& block = shape.block;
   const Dim3& cluster = shape.cluster;
   const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
+  const bool in_limits = grid.x <= kMaxGridX && grid.y <= kMaxGridYz && grid.z <= kMaxGridYz &&
+                         block.z <= kMaxBlockZ &&
+                         threads <= static_cast<std::uint64_t>(info_.max_threads_per_block);
   const bool has_work = grid.x > 0 && grid.y > 0 && grid.z > 0 && threads > 0;
   const bool divides = cluster.x > 0 && cluster.y > 0 && cluster.z > 0 && grid.x % cluster.x == 0 &&
                        grid.y % cluster.y == 0 && grid.z % cluster.z == 0;
-  if (has_work && divides && threads <= static_cast<std::uint64_t>(info_.max_threads_per_block) &&
-      std::uint64_t{cluster.x} * cluster.y * cluster.z <= 16 && shape.smem_bytes >= 0 &&
-      shape.smem_bytes <= info_.max_smem_per_block_bytes) {
+  if (has_work && divides && in_limits &&
+      std::uint64_t{cluster.x} * cluster.y * cluster.z <= kMaxClusterCtas &&
+      shape.smem_bytes >= 0 && shape.smem_bytes <= info_.max_smem_per_block_bytes) {
     return;
   }
   throw host_error(host::kInvalidValue, "cannot launch the kernel",
