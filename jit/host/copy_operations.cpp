@@ -114,17 +114,19 @@ std::span<const int> coordinates_of(const BulkCopy& copy) {
 }
 
 TensorMapSpec spec_of(Runner& runner, const BulkCopy& copy) {
+  std::optional<TensorMapSpec> spec;
+  std::string refusal;  // fails outside of the handler, which would stay open on this OS thread
   try {
-    const TensorMapSpec spec = decode_tensor_map(copy.tensor_map);
-    if (spec.rank != copy.rank) {
-      runner.fail(FaultKind::kInvalidOperand,
-                  fmt::format("cp.async.bulk.tensor of rank {} with a tensor map of rank {}",
-                              copy.rank, spec.rank));
-    }
-    return spec;
+    spec = decode_tensor_map(copy.tensor_map);
   } catch (const Error& error) {
-    runner.fail(FaultKind::kInvalidOperand, error.what());
+    refusal = error.what();
   }
+  if (spec && spec->rank != copy.rank) {
+    refusal = fmt::format("cp.async.bulk.tensor of rank {} with a tensor map of rank {}", copy.rank,
+                          spec->rank);
+  }
+  if (!refusal.empty()) runner.fail(FaultKind::kInvalidOperand, refusal);
+  return *spec;
 }
 
 // Checks what a bulk copy names; returns its bytes in shared memory.

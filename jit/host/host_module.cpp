@@ -1,6 +1,7 @@
 #include "jit/host/host_module.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <link.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -68,7 +69,7 @@ HostModule::HostModule(const Binary& binary, const Abi& abi, bool keep_file) {
   if (keep_file) {
     const auto folder = std::filesystem::temp_directory_path();
     path_ = (folder / fmt::format("attune-kernel-{}-XXXXXX", binary.content.text())).string();
-    file_ = mkstemp(path_.data());
+    file_ = mkostemp(path_.data(), O_CLOEXEC);
     remove_file_ = true;
   } else {
     file_ = memfd_create("attune-kernel", MFD_CLOEXEC);
