@@ -1,10 +1,17 @@
 #!/usr/bin/env bash
-# Makes a relocatable folder for machines without a compiler: scripts/make_bundle.sh OUT_DIR
+# Makes a relocatable folder for machines without a compiler: scripts/make_bundle.sh OUT_DIR [LABEL...]
+# It carries the tests of the labels (nvrtc, host and gpu by default; cpu is the fourth).
 # It needs glibc of this machine or later, a driver for kernels and libnvrtc for compiling; see docs/bundle.md.
 set -euo pipefail
-[ $# -eq 1 ] || { echo "usage: $0 OUT_DIR" >&2; exit 2; }
+[ $# -ge 1 ] || { echo "usage: $0 OUT_DIR [cpu|nvrtc|host|gpu]..." >&2; exit 2; }
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
+shift
+labels=("$@")
+[ $# -gt 0 ] || labels=(nvrtc host gpu)
+for label in "${labels[@]}"; do
+  [[ $label =~ ^(cpu|nvrtc|host|gpu)$ ]] || { echo "$0: unknown label: '$label'; use cpu, nvrtc, host or gpu" >&2; exit 2; }
+done
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 MAX_BYTES=$((64 << 20))
@@ -36,6 +43,9 @@ cmake --preset bundle
 cmake --build --preset bundle
 cmake --install build/bundle --prefix "$out" --strip >/dev/null
 cmake --install build/bundle --prefix "$out" --strip --component tests >/dev/null
+for label in cpu nvrtc host gpu; do
+  [[ " ${labels[*]} " == *" $label "* ]] || rm -rf "$out/tests/$label"
+done
 cp scripts/run_tests.sh docs/bundle.md "$out"
 
 check_libraries
