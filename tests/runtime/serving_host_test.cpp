@@ -95,7 +95,8 @@ TEST_F(ServingHostTest, WithChecksABadPointerIsNamedAndTheNextLaunchIsRight) {
     decode.launch(bad, nullptr);
     ADD_FAILURE() << "a launch on memory that is not there";
   } catch (const CudaError& error) {
-    EXPECT_NE(std::string(error.what()).find("0x10000"), std::string::npos) << error.what();
+    // Of whichever head's CTA was first.
+    EXPECT_NE(std::string(error.what()).find("at address 0x10"), std::string::npos) << error.what();
   }
   decode.launch(step.args(), nullptr);
   EXPECT_LE(step.error(nullptr), kMaxEdgeRelativeL2);
