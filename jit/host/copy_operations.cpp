@@ -125,7 +125,7 @@ TensorMapSpec spec_of(Runner& runner, const BulkCopy& copy) {
     refusal = fmt::format("cp.async.bulk.tensor of rank {} with a tensor map of rank {}", copy.rank,
                           spec->rank);
   }
-  if (!refusal.empty()) runner.fail(FaultKind::kInvalidOperand, refusal);
+  if (!refusal.empty()) runner.fail(FaultKind::kInvalidOperand, std::move(refusal));
   return *spec;
 }
 

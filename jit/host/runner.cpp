@@ -277,20 +277,20 @@ void Runner::make_current(Cta* cta) {
   current_cta_ = cta;
 }
 
-void Runner::fail(FaultKind kind, const std::string& details, const void* code) {
+void Runner::fail(FaultKind kind, std::string&& details, const void* code) {
   Fault fault;
   fault.kind = kind;
-  fault.details = details;
+  fault.details = std::move(details);
   fault.code = code;
   fail(std::move(fault));
 }
 
-void Runner::fail(Fault fault) {
+void Runner::fail(Fault&& fault) {
   if (fault.code == nullptr && fault.kind != FaultKind::kDeadlock) fault.code = running_->code;
-  fault.kernel = launch_->kernel;
-  fault.block_idx = running_->place.block_idx;
-  fault.thread_idx = running_->place.thread_idx;
   fault_ = std::move(fault);
+  fault_->kernel = launch_->kernel;
+  fault_->block_idx = running_->place.block_idx;
+  fault_->thread_idx = running_->place.thread_idx;
   leave();
 }
 

@@ -63,8 +63,9 @@ class Runner {
   void yield(bool polled);
   void wake(Thread* thread);
   // Ends the launch; the running thread goes no further.
-  [[noreturn]] void fail(FaultKind kind, const std::string& details, const void* code = nullptr);
-  [[noreturn]] void fail(Fault fault);
+  // The text is taken out of the caller's hands: nothing of its frame is destroyed.
+  [[noreturn]] void fail(FaultKind kind, std::string&& details, const void* code = nullptr);
+  [[noreturn]] void fail(Fault&& fault);
 
   // The lanes of `mask` meet; the last one calls complete(args of each lane, mask).
   template <typename Args, typename Complete>
@@ -110,16 +111,16 @@ class Runner {
  private:
   void start_cta(Cta* cta, unsigned rank, const Index3& first_block);
   void start_thread(Cta* cta, int index);
-  static void run_thread(void* thread);
-  [[noreturn]] void finish_thread();
-  void run_next();
+  ATTUNE_LEFT_BY_SWITCH static void run_thread(void* thread);
+  [[noreturn]] ATTUNE_LEFT_BY_SWITCH void finish_thread();
+  ATTUNE_LEFT_BY_SWITCH void run_next();
   bool make_progress();
   void make_current(Cta* cta);
   void locate_window();
   void wake_others(const Meeting<kLanes>& meeting);
   void complete_cluster_barrier();
   Meeting<kLanes>& meeting_of(std::uint32_t mask, const char* what);
-  [[noreturn]] void leave();
+  [[noreturn]] ATTUNE_LEFT_BY_SWITCH void leave();
 
   std::unique_ptr<Checks> checks_;
   const Launch* launch_ = nullptr;
