@@ -67,7 +67,7 @@ struct Fiber::Start {
                                     &start.from->stack_bytes_);
 #endif
   }
-  [[noreturn]] static void enter(context::transfer_t transfer) {
+  [[noreturn]] ATTUNE_LEFT_BY_SWITCH static void enter(context::transfer_t transfer) {
     Fiber* const self = static_cast<const Start*>(transfer.data)->to;
     arrive(transfer);
     self->entry_(self->argument_);
