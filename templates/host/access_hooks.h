@@ -5,7 +5,7 @@
 #include "templates/host/abi.h"
 
 #define ATTUNE_HOOK \
-  extern "C" __attribute__((visibility("default"), no_sanitize("thread"), used)) void
+  extern "C" __attribute__((visibility("hidden"), no_sanitize("thread"), used)) void
 #define ATTUNE_ACCESS(name, size, is_write)                                        \
   ATTUNE_HOOK name(void* pointer) {                                                \
     attune_host_abi->access(pointer, size, is_write, __builtin_return_address(0)); \
