@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,7 +29,7 @@ constexpr std::uint32_t offset_of(std::uint32_t address) {
 
 // What a thread waits for, kept cheap; `what` names the operation and `detail` belongs to it.
 struct Wait {
-  const char* what = nullptr;
+  std::string_view what;  // compared by its text: a literal has another address in every file
   std::uint64_t detail = 0;
   std::uint64_t more = 0;
   friend bool operator==(const Wait&, const Wait&) = default;
@@ -75,7 +76,7 @@ struct Thread {
 // Lanes, or the threads of a warpgroup, that meet at one operation: the last one to arrive carries it out for all.
 template <int kThreads>
 struct Meeting {
-  const char* what = nullptr;
+  std::string_view what;
   std::uint32_t mask = 0;  // of the lanes that have to come; all threads of a warpgroup
   int num_arrived = 0;
   std::array<bool, kThreads> arrived{};

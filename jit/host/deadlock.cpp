@@ -30,7 +30,7 @@ std::string thread_ranges(const std::vector<int>& threads) {
 }
 
 std::string describe(const Wait& wait, const Cta& cta, std::uint32_t dynamic_begin) {
-  if (wait.what == nullptr) return "for its turn";
+  if (wait.what.empty()) return "for its turn";
   if (wait.what == kWaitBarrier) {
     const Barrier& barrier = cta.barriers[wait.detail];
     return fmt::format("at bar.sync {} ({} of {} threads have arrived)", wait.detail,

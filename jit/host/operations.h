@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "jit/host/runner.h"
 
@@ -27,8 +28,8 @@ bool mbarrier_phase(Runner& runner, std::uint32_t address);
 void mbarrier_complete_tx(Runner& runner, std::uint32_t address, std::uint32_t bytes);
 
 // Names of waits that carry numbers.
-inline constexpr const char* kWaitBarrier = "bar.sync";
-inline constexpr const char* kWaitMbarrier = "mbarrier.try_wait";
-inline constexpr const char* kWaitCluster = "barrier.cluster.wait";
+inline constexpr std::string_view kWaitBarrier = "bar.sync";
+inline constexpr std::string_view kWaitMbarrier = "mbarrier.try_wait";
+inline constexpr std::string_view kWaitCluster = "barrier.cluster.wait";
 
 }  // namespace attune::host

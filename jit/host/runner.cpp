@@ -363,7 +363,7 @@ unsigned char* Runner::shared(std::uint32_t address, std::uint32_t bytes, const 
   return window_of(address) + offset;
 }
 
-Meeting<kLanes>& Runner::meeting_of(std::uint32_t mask, const char* what) {
+Meeting<kLanes>& Runner::meeting_of(std::uint32_t mask, std::string_view what) {
   Thread& self = *running_;
   if ((mask >> self.place.lane & 1) == 0) {
     fail(FaultKind::kDivergence,
@@ -373,7 +373,7 @@ Meeting<kLanes>& Runner::meeting_of(std::uint32_t mask, const char* what) {
   auto& meetings = cta().warps[self.place.warp].meetings;
   for (Meeting<kLanes>& one : meetings) {
     if (one.mask != mask) continue;
-    if (one.what != what) {
+    if (one.what.data() != what.data() && one.what != what) {
       fail(FaultKind::kDivergence,
            fmt::format("lane {} of warp {} is at {}, other lanes of the mask {:#010x} are at {}",
                        self.place.lane, self.place.warp, what, mask, one.what));

@@ -9,7 +9,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "jit/host/cta.h"
 #include "jit/host/fault.h"
@@ -69,10 +72,10 @@ class Runner {
 
   // The lanes of `mask` meet; the last one calls complete(args of each lane, mask).
   template <typename Args, typename Complete>
-  void meet_warp(std::uint32_t mask, const char* what, Args* args, const Complete& complete);
+  void meet_warp(std::uint32_t mask, std::string_view what, Args* args, const Complete& complete);
   // The 128 threads of the warpgroup meet.
   template <typename Complete>
-  void meet_warpgroup(const char* what, void* args, const Complete& complete);
+  void meet_warpgroup(std::string_view what, void* args, const Complete& complete);
 
   // barrier.cluster: of all threads of the cluster that have not ended.
   void arrive_at_cluster();
@@ -119,7 +122,7 @@ class Runner {
   void locate_window();
   void wake_others(const Meeting<kLanes>& meeting);
   void complete_cluster_barrier();
-  Meeting<kLanes>& meeting_of(std::uint32_t mask, const char* what);
+  Meeting<kLanes>& meeting_of(std::uint32_t mask, std::string_view what);
   [[noreturn]] ATTUNE_LEFT_BY_SWITCH void leave();
 
   std::unique_ptr<Checks> checks_;
@@ -147,7 +150,8 @@ class Runner {
 };
 
 template <typename Args, typename Complete>
-void Runner::meet_warp(std::uint32_t mask, const char* what, Args* args, const Complete& complete) {
+void Runner::meet_warp(std::uint32_t mask, std::string_view what, Args* args,
+                       const Complete& complete) {
   Thread& self = thread();
   Meeting<kLanes>& meeting = meeting_of(mask, what);
   meeting.args[self.place.lane] = args;
@@ -165,18 +169,19 @@ void Runner::meet_warp(std::uint32_t mask, const char* what, Args* args, const C
 }
 
 template <typename Complete>
-void Runner::meet_warpgroup(const char* what, void* args, const Complete& complete) {
+void Runner::meet_warpgroup(std::string_view what, void* args, const Complete& complete) {
   Thread& self = thread();
   const int group_idx = self.index / kWarpgroupThreads;
   const int place = self.index % kWarpgroupThreads;
   Warpgroup& group = cta().warpgroups[static_cast<std::size_t>(group_idx)];
   Meeting<kWarpgroupThreads>& meeting = group.meeting;
   if ((group_idx + 1) * kWarpgroupThreads > static_cast<int>(cta().threads.size())) {
-    fail(FaultKind::kDivergence, std::string(what) + " in a warpgroup of fewer than 128 threads");
+    fail(FaultKind::kDivergence, fmt::format("{} in a warpgroup of fewer than 128 threads", what));
   }
   if (meeting.num_arrived > 0 && meeting.what != what) {
-    fail(FaultKind::kDivergence, std::string("other threads of the warpgroup are at ") +
-                                     meeting.what + ", this one is at " + what);
+    fail(FaultKind::kDivergence,
+         fmt::format("other threads of the warpgroup are at {}, this one is at {}", meeting.what,
+                     what));
   }
   meeting.what = what;
   meeting.args[static_cast<std::size_t>(place)] = args;
