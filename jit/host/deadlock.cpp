@@ -1,6 +1,7 @@
 #include "jit/host/deadlock.h"
 
 #include <algorithm>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -43,6 +44,9 @@ std::string describe(const Wait& wait, const Cta& cta, std::uint32_t dynamic_beg
         static_cast<std::int64_t>(wait.detail) - dynamic_begin);
   }
   if (wait.what == kWaitCluster) return "at barrier.cluster.wait";
+  if (std::string_view(wait.what).starts_with("wgmma.")) {
+    return fmt::format("at {} for the other threads of warpgroup {}", wait.what, wait.detail);
+  }
   return fmt::format("at {} for the other lanes of the mask {:#010x}", wait.what, wait.detail);
 }
 

@@ -117,6 +117,20 @@ extern "C" __global__ void kernel(const __grid_constant__ LaunchParams p) {
   EXPECT_EQ(bench.run(), expected);
 }
 
+TEST(HostLaunch, ADeadlockInAWarpgroupNamesIt) {
+  const LaunchBench bench(R"(
+extern "C" __global__ void kernel(const __grid_constant__ LaunchParams) {
+  if (threadIdx.x >= 160) wgmma_commit_group();
+}
+)",
+                          256);
+  const std::string fault = fault_of([&] { bench.run(); });
+  EXPECT_NE(fault.find("threads 160-255 wait at wgmma.commit_group for the other threads of "
+                       "warpgroup 1"),
+            std::string::npos)
+      << fault;
+}
+
 TEST(HostLaunch, ShufflesTakeFiveBitsOfTheirOperand) {
   const LaunchBench bench(R"(
 extern "C" __global__ void kernel(const __grid_constant__ LaunchParams p) {
