@@ -44,7 +44,7 @@ class MemoryMap {
   // The live allocation that holds the byte. Threads that look up often use a MemoryView.
   std::optional<Allocation> find(const void* address) const;
   // Where an access that no live allocation holds is, for a report: "32 bytes past the end of
-  // allocation 7 (4096 bytes)", "at byte 16 of allocation 7 (4096 bytes), which was freed".
+  // allocation 7 (4096 bytes)", "byte 16 of allocation 7 (4096 bytes), which is freed".
   std::string describe(const void* address, std::size_t bytes) const;
 
   std::shared_ptr<const Table> table() const;

@@ -43,8 +43,7 @@ TEST(TensorMap, NamesTheLimitThatIsBroken) {
   EXPECT_EQ(refusal(spec), "a tensor map cannot have this rank: rank=6 limit=5");
   spec = good();
   spec.address = 0x1008;
-  EXPECT_EQ(refusal(spec),
-            "a tensor map cannot have this address: address=0x1008 multiple_of=16");
+  EXPECT_EQ(refusal(spec), "a tensor map cannot have this address: address=0x1008 multiple_of=16");
   spec = good();
   spec.size[2] = 0;
   EXPECT_EQ(refusal(spec),
