@@ -149,8 +149,8 @@ std::string_view advice(int primary) {
   }
 }
 
-// A file without SQLite's first bytes is somebody else's, unless it is short or has a cache's name: a mistyped
-// path must not move a user's file aside.
+// A file without SQLite's first bytes is somebody else's, unless it is short or has a cache's name:
+// a mistyped path must not move a user's file aside.
 void refuse_foreign_file(const std::string& path, const SQLite::Exception& error) {
   constexpr std::string_view kMagic = "SQLite format 3";
   if (primary_code(error) != SQLITE_NOTADB || fs::path(path).extension() == ".db") return;

@@ -12,6 +12,7 @@
 
 #include "cache/binary_rows.h"
 #include "cache/sql.h"
+#include "jit/host/host_target.h"
 
 namespace attune {
 namespace {
@@ -102,6 +103,8 @@ int copy_binaries(SQLite::Database& db, SQLite::Database& source, const Warn& wa
     const std::int64_t id = ids.int64();
     auto stored = read_binary_row(source, id);
     if (!stored) continue;
+    // Of the host device: a shared object that this process would run. It is compiled anew instead.
+    if (is_host_arch(stored->binary.arch)) continue;
     auto cubin = read_cubin(source, id, stored->binary.content);
     if (!cubin) {
       warn(

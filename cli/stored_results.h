@@ -17,8 +17,8 @@ struct Scene {
   Problem problem;
   std::set<std::string> compiler_versions;
 
-  // `compiler_version`, or when it is empty (there is no compiler) all versions with winners of this
-  // GPU.
+  // `compiler_version`, or when it is empty (there is no compiler) all versions with winners of
+  // this GPU.
   static Scene of(const TuneStore& store, const DeviceInfo& gpu, const Problem& problem,
                   const std::string& compiler_version);
   std::vector<Toolchain> toolchains() const;

@@ -352,7 +352,8 @@ void CudaDevice::launch(const Kernel& kernel, const KernelLaunch& shape, const v
   std::array<CuLaunchAttribute, 2> attributes{};
   unsigned num_attributes = 0;
   if (driver_.launch_kernel_ex != nullptr && info_.compute_major >= 9) {
-    // Kernels for older architectures wait for nothing, so for them the plain order is the right one.
+    // Kernels for older architectures wait for nothing, so for them the plain order is the right
+    // one.
     if (shape.programmatic) {
       attributes[num_attributes++] = {kLaunchProgrammaticSerialization, {.number = 1}};
     }

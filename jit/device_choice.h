@@ -21,8 +21,8 @@ struct DeviceChoice {
   friend bool operator==(const DeviceChoice&, const DeviceChoice&) = default;
 };
 
-// Throws DeviceUnavailable when it is a GPU and there is no driver or no such GPU, or when it is the
-// host with sanitizers and this program has none.
+// Throws DeviceUnavailable when it is a GPU and there is no driver or no such GPU, or when it is
+// the host with sanitizers and this program has none.
 std::unique_ptr<Device> open_device(const DeviceChoice& choice);
 
 }  // namespace attune

@@ -1,5 +1,5 @@
-// The host device: the same kernels on the CPU, exact and slow, for machines without a GPU and for finding bugs.
-// docs/host-device.md says how to debug a kernel on it.
+// The host device: the same kernels on the CPU, exact and slow, for machines without a GPU and for
+// finding bugs. docs/host-device.md says how to debug a kernel on it.
 #pragma once
 
 #include <memory>
@@ -17,8 +17,9 @@ struct HostDeviceOptions {
   bool early_copies = false;
 };
 
-// Work is done when the call that asks for it returns; device pointers are pointers of this process. A kernel that
-// breaks a rule ends with CudaError, which says which rule, where and by which thread; the device stays usable.
+// Work is done when the call that asks for it returns; device pointers are pointers of this
+// process. A kernel that breaks a rule ends with CudaError, which says which rule, where and by
+// which thread; the device stays usable.
 std::unique_ptr<Device> open_host_device(const HostDeviceOptions& options = {});
 
 }  // namespace attune

@@ -19,11 +19,13 @@ constexpr bool within_register_rule(const KernelConfig& config, int head_dim) {
   return config.block_m * head_dim <= kAccumulatorsPerWarp * config.num_warps;
 }
 
-// Registers of a thread for fragments, addresses and the softmax, beside its accumulators and scores.
+// Registers of a thread for fragments, addresses and the softmax, beside its accumulators and
+// scores.
 constexpr int kWorkingRegisters = 56;
 
-// Whether a thread's share of the register file holds its accumulators, scores and working registers. The
-// register rule counts warps as if each had 255 registers a thread; 16 warps have 128.
+// Whether a thread's share of the register file holds its accumulators, scores and working
+// registers. The register rule counts warps as if each had 255 registers a thread; 16 warps have
+// 128.
 constexpr bool fits_register_file(const KernelConfig& config, int head_dim, int registers_per_sm) {
   constexpr int kMostPerThread = 255;
   const int threads = config.num_warps * kWarpSize;

@@ -1,5 +1,5 @@
-// What is checked while CTAs run: every access to memory, and that accesses to shared memory are ordered. Tells the
-// race checker what the operations of a kernel mean.
+// What is checked while CTAs run: every access to memory, and that accesses to shared memory are
+// ordered. Tells the race checker what the operations of a kernel mean.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ namespace attune::host {
 
 struct Launch;
 
-// Of one runner. Addresses of shared memory are cluster addresses. A fault ends the launch: the call does not return.
+// Of one runner. Addresses of shared memory are cluster addresses. A fault ends the launch: the
+// call does not return.
 class Checks {
  public:
   explicit Checks(const MemoryMap& memory);

@@ -199,10 +199,10 @@ void bulk_load(const BulkCopy* copy) {
   runner.defer([&runner, load = std::move(load)] { land(runner, load); });
 }
 
-void land(Runner& runner, const BulkCopy& copy) {
-  if (copy.tensor_map != nullptr) {
-    const TensorMapSpec spec = decode_tensor_map(copy.tensor_map);
-    copy_box_to_global(spec, coordinates_of(copy), runner.window_of(copy.smem),
+void land(Runner& runner, const BulkStore& store) {
+  const BulkCopy& copy = store.copy;
+  if (store.spec) {
+    copy_box_to_global(*store.spec, coordinates_of(copy), runner.window_of(copy.smem),
                        offset_of(copy.smem));
   } else {
     std::memcpy(const_cast<void*>(copy.global),
@@ -212,18 +212,18 @@ void land(Runner& runner, const BulkCopy& copy) {
 
 void bulk_store(const BulkCopy* copy) {
   Runner& runner = Runner::enter(__builtin_return_address(0));
-  std::optional<TensorMapSpec> spec;
-  if (copy->tensor_map != nullptr) spec = spec_of(runner, *copy);
-  const std::uint32_t span = require_bulk(runner, *copy, spec, false);
+  BulkStore store{*copy, {}};
+  if (copy->tensor_map != nullptr) store.spec = spec_of(runner, *copy);
+  const std::uint32_t span = require_bulk(runner, *copy, store.spec, false);
+  store.copy.smem = runner.cluster_address(copy->smem);
   StoreGroup& open = runner.thread().open_stores;
-  open.copies.push_back(*copy);
-  open.copies.back().smem = runner.cluster_address(copy->smem);
   if (runner.checks() != nullptr) {
-    open.checks.push_back(runner.checks()->async_begin(runner.thread(), open.copies.back().smem,
-                                                       span, false, Operation::kBulkStore));
+    open.checks.push_back(runner.checks()->async_begin(runner.thread(), store.copy.smem, span,
+                                                       false, Operation::kBulkStore));
   }
+  open.copies.push_back(store);
   if (runner.launch().copies == CopyTiming::kEarly) {
-    land(runner, open.copies.back());
+    land(runner, store);
     open.num_landed = open.copies.size();
   }
 }

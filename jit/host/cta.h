@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "jit/host/fiber.h"
+#include "jit/tensor_map.h"
 #include "templates/host/abi.h"
 
 namespace attune::host {
@@ -48,8 +50,12 @@ struct ThreadCopy {
 using CopyGroup = std::vector<ThreadCopy>;
 
 // cp.async.bulk from shared to global memory, of one thread.
+struct BulkStore {
+  BulkCopy copy;
+  std::optional<TensorMapSpec> spec;  // of a box
+};
 struct StoreGroup {
-  std::vector<BulkCopy> copies;
+  std::vector<BulkStore> copies;
   std::vector<std::uint64_t> checks;
   std::size_t num_landed = 0;
 };
@@ -61,6 +67,7 @@ struct Thread {
   const FiberStack* stack = nullptr;
   int index = 0;  // in its CTA
   bool done = false;
+  bool completes = false;  // woken to carry out what its warp has met for
   Wait wait;
   const void* code = nullptr;       // in the kernel, of the operation that it is in or was in last
   std::uint64_t cluster_phase = 0;  // of its last arrival at the cluster's barrier
@@ -73,18 +80,20 @@ struct Thread {
   std::deque<StoreGroup> store_groups;
 };
 
-// Lanes, or the threads of a warpgroup, that meet at one operation: the last one to arrive carries it out for all.
+// Lanes, or the threads of a warpgroup, that meet at one operation: the last one to arrive carries
+// it out for all.
 template <int kThreads>
 struct Meeting {
   std::string_view what;
-  std::uint32_t mask = 0;  // of the lanes that have to come; all threads of a warpgroup
-  int num_arrived = 0;
-  std::array<bool, kThreads> arrived{};
+  std::uint32_t mask = 0;     // of the lanes that have to come; all threads of a warpgroup
+  int num_arrived = 0;        // threads of a warpgroup
+  std::uint32_t arrived = 0;  // lanes
   std::array<void*, kThreads> args{};
 };
 
 struct Warp {
   std::vector<Meeting<kLanes>> meetings;  // of disjoint sets of lanes
+  std::uint32_t ended = 0;                // lanes whose threads have; nobody waits for them
 };
 
 // One wgmma of a warpgroup: the operation as each thread gave it.

@@ -1,13 +1,14 @@
-// Fibers: the threads of a CTA, all on one OS thread. Built on Boost.Context's switch of a few nanoseconds; leaving a
-// fiber unfinished releases nothing of what its frames hold, so only kernels run on them.
+// Fibers: the threads of a CTA, all on one OS thread. Built on Boost.Context's switch of a few
+// nanoseconds; leaving a fiber unfinished releases nothing of what its frames hold, so only kernels
+// run on them.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 
-// Of functions that a fiber enters and never leaves, or leaves on another turn. The thread sanitizer
-// keeps one call stack for an OS thread, and what is entered only would fill it after some 10,000
-// fibers.
+// Of functions that a fiber enters and never leaves, or leaves on another turn. The thread
+// sanitizer keeps one call stack for an OS thread, and what is entered only would fill it after
+// some 10,000 fibers.
 #if defined(__SANITIZE_THREAD__)
 #define ATTUNE_LEFT_BY_SWITCH __attribute__((no_sanitize("thread")))
 #else
@@ -45,7 +46,8 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Makes it start with `entry`, which never returns, when it is switched to. Whatever it ran before is forgotten.
+  // Makes it start with `entry`, which never returns, when it is switched to. Whatever it ran
+  // before is forgotten.
   void arm(const FiberStack& stack, Entry entry, void* argument);
 
   // Suspends `from`, which has to be the running one, and goes on with `to`.

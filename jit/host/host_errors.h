@@ -1,4 +1,5 @@
-// Failures of the host device in the words of the driver: the codes and names that the layers above know.
+// Failures of the host device in the words of the driver: the codes and names that the layers above
+// know.
 #pragma once
 
 #include <string_view>

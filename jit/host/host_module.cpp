@@ -81,8 +81,8 @@ HostModule::HostModule(const Binary& binary, const Abi& abi, bool keep_file) {
   }
   try {
     write_all(file_, binary.cubin);
-    // The name of the file stays taken as long as the module is loaded: the loader would take a second module of the
-    // same name for the first.
+    // The name of the file stays taken as long as the module is loaded: the loader would take a
+    // second module of the same name for the first.
     library_ = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library_ == nullptr)
       throw host_error(kInvalidImage, "cannot load the kernel module", dlerror());

@@ -22,8 +22,9 @@ class LaunchPool {
   LaunchPool& operator=(const LaunchPool&) = delete;
   ~LaunchPool();
 
-  // Runs the whole grid, one launch at a time. Returns the first thing that went wrong; CTAs that had not begun by then
-  // do not run. Throws Error when there is no memory for the stacks of a CTA's threads.
+  // Runs the whole grid, one launch at a time. Returns the first thing that went wrong; CTAs that
+  // had not begun by then do not run. Throws Error when there is no memory for the stacks of a
+  // CTA's threads.
   std::optional<Fault> run(const Launch& launch);
 
  private:

@@ -1,4 +1,5 @@
-// mbarrier objects. The 8 bytes in shared memory hold the whole state, in a layout of our own as PTX leaves it open.
+// mbarrier objects. The 8 bytes in shared memory hold the whole state, in a layout of our own as
+// PTX leaves it open.
 #include <cstring>
 
 #include <fmt/format.h>

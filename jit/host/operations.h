@@ -1,4 +1,5 @@
-// The functions of the table, by what they work on; each runs on the fiber of the thread that calls it.
+// The functions of the table, by what they work on; each runs on the fiber of the thread that calls
+// it.
 #pragma once
 
 #include <string>
@@ -21,7 +22,8 @@ const Abi& host_abi();
 // Lets everybody at the barrier go on.
 void complete_barrier(Runner& runner, Barrier* barrier);
 
-// mbarrier: one arrival, or bytes that a copy has brought. `address` may be of another CTA of the cluster.
+// mbarrier: one arrival, or bytes that a copy has brought. `address` may be of another CTA of the
+// cluster.
 void mbarrier_arrive_on(Runner& runner, std::uint32_t address, std::uint32_t count);
 void mbarrier_add_pending(Runner& runner, std::uint32_t address);
 bool mbarrier_phase(Runner& runner, std::uint32_t address);

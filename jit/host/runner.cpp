@@ -19,7 +19,8 @@ constexpr std::size_t kStackBytes = 512 << 10;  // redzones and no sharing of st
 #else
 constexpr std::size_t kStackBytes = 128 << 10;
 #endif
-// What shared memory holds at the start: NaN as bf16 and as float, so that a read of what was never written shows.
+// What shared memory holds at the start: NaN as bf16 and as float, so that a read of what was never
+// written shows.
 constexpr unsigned char kSmemPoison = 0xff;
 // Rounds in which threads only ask and nothing happens, after which they are taken for deadlocked.
 constexpr int kIdleRounds = 1000;
@@ -86,7 +87,8 @@ std::optional<Fault> Runner::run(const Launch& launch, std::uint64_t cluster_ind
   return std::move(fault_);
 }
 
-// Finds the shared window of this OS thread. Offsets below kSmemAlignment stay free: 0 is no address.
+// Finds the shared window of this OS thread. Offsets below kSmemAlignment stay free: 0 is no
+// address.
 void Runner::locate_window() {
   unsigned char* const dynamic = launch_->module->smem();
   const Region block = launch_->module->thread_local_block();
@@ -115,7 +117,12 @@ void Runner::start_cta(Cta* cta, unsigned rank, const Index3& block_idx) {
   }
   for (int i = 0; i < num_threads; ++i) start_thread(cta, i);
   cta->saved_window.assign(rank == 0 ? 0 : window_bytes_ - static_begin_, kSmemPoison);
-  if (rank == 0) std::memset(window_ + dynamic_begin_, kSmemPoison, launch_->smem_bytes);
+  if (rank == 0) {
+    const std::uint32_t behind = dynamic_begin_ + kMaxSmemBytes;
+    std::memset(window_ + static_begin_, kSmemPoison, dynamic_begin_ - static_begin_);
+    std::memset(window_ + dynamic_begin_, kSmemPoison, launch_->smem_bytes);
+    std::memset(window_ + behind, kSmemPoison, window_bytes_ - behind);
+  }
 }
 
 void Runner::start_thread(Cta* cta, int index) {
@@ -134,6 +141,7 @@ void Runner::start_thread(Cta* cta, int index) {
   thread.cta = cta;
   thread.index = index;
   thread.done = false;
+  thread.completes = false;
   thread.at_cluster = false;
   thread.code = nullptr;
   thread.wait = {};
@@ -161,6 +169,15 @@ void Runner::finish_thread() {
   --num_alive_;
   --self.cta->num_alive;
   if (std::exchange(self.at_cluster, false)) --num_at_cluster_;
+  Warp& warp = self.cta->warps[self.place.warp];
+  warp.ended |= 1u << self.place.lane;
+  for (const Meeting<kLanes>& meeting : warp.meetings) {
+    if (meeting.arrived == 0 || !is_met(meeting, warp)) continue;
+    const auto lane = static_cast<std::size_t>(__builtin_ctz(meeting.arrived));
+    Thread& other = self.cta->threads[self.place.warp * kLanes + lane];
+    other.completes = true;
+    wake(&other);
+  }
   // A barrier of the whole CTA waits for no thread that has ended.
   for (Barrier& barrier : self.cta->barriers) {
     if (barrier.num_arrived == 0 || barrier.num_expected != 0) continue;
@@ -380,7 +397,7 @@ Meeting<kLanes>& Runner::meeting_of(std::uint32_t mask, std::string_view what) {
     }
     return one;
   }
-  meetings.push_back({what, mask, 0, {}, {}});
+  meetings.push_back({what, mask, 0, 0, {}});
   return meetings.back();
 }
 
@@ -388,7 +405,7 @@ Meeting<kLanes>& Runner::meeting_of(std::uint32_t mask, std::string_view what) {
 void Runner::wake_others(const Meeting<kLanes>& meeting) {
   Cta& owner = cta();
   for (int lane = kLanes - 1; lane >= 0; --lane) {
-    if (!meeting.arrived[static_cast<std::size_t>(lane)]) continue;
+    if ((meeting.arrived >> lane & 1) == 0) continue;
     Thread* const other =
         &owner.threads[running_->place.warp * kLanes + static_cast<std::size_t>(lane)];
     if (other != running_) wake(other);

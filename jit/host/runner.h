@@ -1,5 +1,6 @@
-// Runs CTAs of a kernel on one OS thread, their threads as fibers. A fiber that waits lets the next one run; when all
-// wait, copies under way land, and when none is left the run ends with a report of who waits for what.
+// Runs CTAs of a kernel on one OS thread, their threads as fibers. A fiber that waits lets the next
+// one run; when all wait, copies under way land, and when none is left the run ends with a report
+// of who waits for what.
 #pragma once
 
 #include <array>
@@ -24,8 +25,10 @@ class Checks;
 
 // When copies land that a kernel started and has not waited for.
 enum class CopyTiming {
-  kLate,  // at the last moment that the ordering rules allow: a missing wait shows as a wrong result
-  kEarly,  // at once: a slot that is still read shows as a wrong result
+  // At the last moment that the ordering rules allow: a missing wait shows as a wrong result.
+  kLate,
+  // At once: a slot that is still read shows as a wrong result.
+  kEarly,
 };
 
 // One launch, shared by the OS threads that run its CTAs.
@@ -61,8 +64,8 @@ class Runner {
 
   // Suspends the running thread until `wake`.
   void wait(const Wait& wait);
-  // Lets others run first. `polled`: the thread asked for something that has not happened yet, so it goes on only when
-  // nothing else can.
+  // Lets others run first. `polled`: the thread asked for something that has not happened yet, so
+  // it goes on only when nothing else can.
   void yield(bool polled);
   void wake(Thread* thread);
   // Ends the launch; the running thread goes no further.
@@ -70,7 +73,8 @@ class Runner {
   [[noreturn]] void fail(FaultKind kind, std::string&& details, const void* code = nullptr);
   [[noreturn]] void fail(Fault&& fault);
 
-  // The lanes of `mask` meet; the last one calls complete(args of each lane, mask).
+  // The lanes of `mask` whose threads have not ended meet; one of them calls complete(args of each
+  // lane, those lanes).
   template <typename Args, typename Complete>
   void meet_warp(std::uint32_t mask, std::string_view what, Args* args, const Complete& complete);
   // The 128 threads of the warpgroup meet.
@@ -85,8 +89,8 @@ class Runner {
   // Carried out when no thread can go on otherwise, oldest first; at once with CopyTiming::kEarly.
   void defer(std::function<void()> land);
 
-  // Shared memory of the running thread's CTA, or of another one of the cluster when the address says so. Fails when
-  // the bytes are not all inside of it.
+  // Shared memory of the running thread's CTA, or of another one of the cluster when the address
+  // says so. Fails when the bytes are not all inside of it.
   unsigned char* shared(std::uint32_t address, std::uint32_t bytes, const char* what,
                         const void* code = nullptr);
   // The cluster address of a pointer into shared memory; empty for other memory.
@@ -120,6 +124,9 @@ class Runner {
   bool make_progress();
   void make_current(Cta* cta);
   void locate_window();
+  static bool is_met(const Meeting<kLanes>& meeting, const Warp& warp) {
+    return meeting.arrived == (meeting.mask & ~warp.ended);
+  }
   void wake_others(const Meeting<kLanes>& meeting);
   void complete_cluster_barrier();
   Meeting<kLanes>& meeting_of(std::uint32_t mask, std::string_view what);
@@ -153,19 +160,22 @@ template <typename Args, typename Complete>
 void Runner::meet_warp(std::uint32_t mask, std::string_view what, Args* args,
                        const Complete& complete) {
   Thread& self = thread();
-  Meeting<kLanes>& meeting = meeting_of(mask, what);
-  meeting.args[self.place.lane] = args;
-  meeting.arrived[self.place.lane] = true;
-  if (++meeting.num_arrived < __builtin_popcount(mask)) {
+  Warp& warp = cta().warps[self.place.warp];
+  Meeting<kLanes>& arriving = meeting_of(mask, what);
+  arriving.args[self.place.lane] = args;
+  arriving.arrived |= 1u << self.place.lane;
+  if (!is_met(arriving, warp)) {
     wait({what, mask});
-    return;
+    if (!self.completes) return;
+    self.completes = false;
   }
+  Meeting<kLanes>& meeting = meeting_of(mask, what);
   std::array<Args*, kLanes> all{};
   for (int lane = 0; lane < kLanes; ++lane) all[lane] = static_cast<Args*>(meeting.args[lane]);
-  Warp& warp = cta().warps[self.place.warp];
+  const std::uint32_t present = meeting.arrived;
   wake_others(meeting);
   warp.meetings.erase(warp.meetings.begin() + (&meeting - warp.meetings.data()));
-  complete(all, mask);
+  complete(all, present);
 }
 
 template <typename Complete>

@@ -1,4 +1,5 @@
-// Operations of a warp: votes, shuffles, matrix loads and stores, mma.sync; and the scalar arithmetic beside them.
+// Operations of a warp: votes, shuffles, matrix loads and stores, mma.sync; and the scalar
+// arithmetic beside them.
 #include <algorithm>
 #include <cstring>
 
@@ -97,6 +98,14 @@ uint64 shuffle(std::uint32_t mask, Shuffle kind, uint64 value, int operand, int 
   return args.result;
 }
 
+// mma and the matrix operations have no mask: without all lanes they are undefined.
+void require_warp(Runner& runner, std::uint32_t present, const char* what) {
+  if (present == kAllLanes) return;
+  runner.fail(FaultKind::kDivergence,
+              fmt::format("{} of warp {} by the lanes {:#010x} only, the others have ended", what,
+                          runner.thread().place.warp, present));
+}
+
 struct MatrixArgs {
   std::uint32_t* fragment;
   std::uint32_t smem;
@@ -125,7 +134,8 @@ void ldmatrix(std::uint32_t* fragment, int count, int trans, std::uint32_t smem)
   MatrixArgs args{fragment, smem};
   Runner& runner = Runner::enter(__builtin_return_address(0));
   const char* const what = trans != 0 ? "ldmatrix.trans" : "ldmatrix";
-  runner.meet_warp(kAllLanes, what, &args, [&](const auto& lanes, std::uint32_t) {
+  runner.meet_warp(kAllLanes, what, &args, [&](const auto& lanes, std::uint32_t present) {
+    require_warp(runner, present, what);
     for (int matrix = 0; matrix < count; ++matrix) {
       std::uint16_t values[8][8];
       for (int row = 0; row < 8; ++row) {
@@ -148,7 +158,8 @@ void stmatrix(const std::uint32_t* fragment, int count, int trans, std::uint32_t
   MatrixArgs args{const_cast<std::uint32_t*>(fragment), smem};  // only read
   Runner& runner = Runner::enter(__builtin_return_address(0));
   const char* const what = trans != 0 ? "stmatrix.trans" : "stmatrix";
-  runner.meet_warp(kAllLanes, what, &args, [&](const auto& lanes, std::uint32_t) {
+  runner.meet_warp(kAllLanes, what, &args, [&](const auto& lanes, std::uint32_t present) {
+    require_warp(runner, present, what);
     for (int matrix = 0; matrix < count; ++matrix) {
       std::uint16_t values[8][8];
       for (int lane = 0; lane < kLanes; ++lane) {
@@ -174,32 +185,33 @@ struct MoveArgs {
 
 std::uint32_t movmatrix_trans(std::uint32_t fragment) {
   MoveArgs args{fragment, 0};
-  Runner::enter(__builtin_return_address(0))
-      .meet_warp(kAllLanes, "movmatrix", &args, [](const auto& lanes, std::uint32_t) {
-        const auto element = [&](int row, int column) {
-          return lanes[static_cast<std::size_t>(row * 4 + column / 2)]->value >>
-                     (16 * (column % 2)) &
-                 0xffffu;
-        };
-        for (int lane = 0; lane < kLanes; ++lane) {
-          const int row = lane / 4;
-          const int column = lane % 4 * 2;
-          lanes[static_cast<std::size_t>(lane)]->result =
-              element(column, row) | element(column + 1, row) << 16;
-        }
-      });
+  Runner& runner = Runner::enter(__builtin_return_address(0));
+  runner.meet_warp(kAllLanes, "movmatrix", &args, [&](const auto& lanes, std::uint32_t present) {
+    require_warp(runner, present, "movmatrix");
+    const auto element = [&](int row, int column) {
+      return lanes[static_cast<std::size_t>(row * 4 + column / 2)]->value >> (16 * (column % 2)) &
+             0xffffu;
+    };
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const int row = lane / 4;
+      const int column = lane % 4 * 2;
+      lanes[static_cast<std::size_t>(lane)]->result =
+          element(column, row) | element(column + 1, row) << 16;
+    }
+  });
   return args.result;
 }
 
 void mma_m16n8k16(float* d, const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1) {
   MmaLane args{d, a, b0, b1};
-  Runner::enter(__builtin_return_address(0))
-      .meet_warp(kAllLanes, "mma.sync.m16n8k16", &args, [](const auto& lanes, std::uint32_t) {
-        MmaLane all[kLanes];
-        for (int lane = 0; lane < kLanes; ++lane)
-          all[lane] = *lanes[static_cast<std::size_t>(lane)];
-        mma_m16n8k16_bf16(all, kTensorCoreSm90);
-      });
+  constexpr const char* kWhat = "mma.sync.m16n8k16";
+  Runner& runner = Runner::enter(__builtin_return_address(0));
+  runner.meet_warp(kAllLanes, kWhat, &args, [&](const auto& lanes, std::uint32_t present) {
+    require_warp(runner, present, kWhat);
+    MmaLane all[kLanes];
+    for (int lane = 0; lane < kLanes; ++lane) all[lane] = *lanes[static_cast<std::size_t>(lane)];
+    mma_m16n8k16_bf16(all, kTensorCoreSm90);
+  });
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// wgmma of a warpgroup. With late copies a product is computed when it is waited for, from what shared memory holds
-// then; so a slot that is overwritten too early, or a sum that is read too early, gives a wrong result.
+// wgmma of a warpgroup. With late copies a product is computed when it is waited for, from what
+// shared memory holds then; so a slot that is overwritten too early, or a sum that is read too
+// early, gives a wrong result.
 #include <algorithm>
 
 #include <fmt/format.h>

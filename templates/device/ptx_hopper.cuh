@@ -211,8 +211,8 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load_multicast(
 
 // A box of shared memory to the tensor, as far as it is inside; part of the thread's current bulk
 // group. at[0] * element bytes is a multiple of 16 and no coordinate is negative: an H200 ends the
-// kernel with an illegal instruction otherwise. It writes whole 16 bytes at the end of a row too, up
-// to 15 more than the tensor has where its rows are no multiple of 16 bytes.
+// kernel with an illegal instruction otherwise. It writes whole 16 bytes at the end of a row too,
+// up to 15 more than the tensor has where its rows are no multiple of 16 bytes.
 template <int kRank>
 __device__ __forceinline__ void cp_async_bulk_tensor_store(const void* tensor_map,
                                                            const int (&at)[kRank], uint32 smem) {
@@ -375,28 +375,28 @@ __device__ __forceinline__ void wgmma_wait_group() {
 #define ATTUNE_D4_TEXT "%0, %1, %2, %3"
 #define ATTUNE_D8_TEXT \
   ATTUNE_D4_TEXT       \
-      ", "             \
-      "%4, %5, %6, %7"
+  ", "                 \
+  "%4, %5, %6, %7"
 #define ATTUNE_D16_TEXT \
   ATTUNE_D8_TEXT        \
-      ", "              \
-      "%8, %9, %10, %11, %12, %13, %14, %15"
+  ", "                  \
+  "%8, %9, %10, %11, %12, %13, %14, %15"
 #define ATTUNE_D32_TEXT \
   ATTUNE_D16_TEXT       \
-      ", "              \
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define ATTUNE_D64_TEXT                                                                       \
-  ATTUNE_D32_TEXT                                                                             \
-      ", "                                                                                    \
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, " \
-      "%49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define ATTUNE_D128_TEXT                                                                         \
-  ATTUNE_D64_TEXT                                                                                \
-      ", "                                                                                       \
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, "    \
-      "%81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, "    \
-      "%98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, " \
-      "%113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+  ", "                  \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define ATTUNE_D64_TEXT                                                                   \
+  ATTUNE_D32_TEXT                                                                         \
+  ", "                                                                                    \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, " \
+  "%49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define ATTUNE_D128_TEXT                                                                     \
+  ATTUNE_D64_TEXT                                                                            \
+  ", "                                                                                       \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, "    \
+  "%81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, "    \
+  "%98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, " \
+  "%113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define ATTUNE_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define ATTUNE_D8(i) ATTUNE_D4(i), ATTUNE_D4(i + 4)
 #define ATTUNE_D16(i) ATTUNE_D8(i), ATTUNE_D8(i + 8)

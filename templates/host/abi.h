@@ -1,6 +1,6 @@
-// What a kernel that runs on the host device asks of it: one table of functions, compiled into the library and into
-// every kernel. The functions have the semantics of the PTX instructions and CUDA built-ins that they are named after
-// (PTX ISA 9.0). Compiled by the host compiler only.
+// What a kernel that runs on the host device asks of it: one table of functions, compiled into the
+// library and into every kernel. The functions have the semantics of the PTX instructions and CUDA
+// built-ins that they are named after (PTX ISA 9.0). Compiled by the host compiler only.
 #pragma once
 
 #include "templates/int_types.h"
@@ -14,7 +14,8 @@ constexpr int kMaxTensorRank = 5;
 // Dynamic shared memory of a CTA: what sm_90 gives with opt-in, aligned for every swizzle.
 constexpr int kMaxSmemBytes = 232448;
 constexpr int kSmemAlignment = 1024;
-// Offset in a cluster address of the CTA's rank plus one; below it is the offset in that CTA's shared window.
+// Offset in a cluster address of the CTA's rank plus one; below it is the offset in that CTA's
+// shared window.
 constexpr int kClusterRankShift = 24;
 
 struct Index3 {
@@ -48,8 +49,8 @@ struct Wgmma {
   int trans_b;
 };
 
-// One cp.async.bulk: a row of bytes, or a box of a tensor map. Shared and barrier addresses may be of another CTA of
-// the cluster.
+// One cp.async.bulk: a row of bytes, or a box of a tensor map. Shared and barrier addresses may be
+// of another CTA of the cluster.
 struct BulkCopy {
   uint32 smem;                      // destination of a load, source of a store
   const void* global;               // of a row of bytes; the destination for a store
@@ -58,8 +59,8 @@ struct BulkCopy {
   int rank;                         // of the tensor
   int coordinates[kMaxTensorRank];  // innermost first, in elements
   uint32 mbarrier;                  // that gets complete_tx; 0 for a store
-  uint32
-      cta_mask;  // CTAs of the cluster that receive it at the same offsets; 0: only the one `smem` is in
+  // CTAs of the cluster that receive it at the same offsets; 0: only the one `smem` is in.
+  uint32 cta_mask;
 };
 
 struct Abi {
@@ -99,7 +100,8 @@ struct Abi {
   void (*cp_async_wait_group)(int pending);
   void (*cp_async_mbarrier_arrive)(uint32 mbarrier, int noinc);
 
-  // mbarrier objects: 8 bytes of shared memory. Addresses of arrivals may be of another CTA of the cluster.
+  // mbarrier objects: 8 bytes of shared memory. Addresses of arrivals may be of another CTA of the
+  // cluster.
   void (*mbarrier_init)(uint32 mbarrier, uint32 count);
   void (*mbarrier_invalidate)(uint32 mbarrier);
   void (*mbarrier_arrive)(uint32 mbarrier, uint32 count);
@@ -120,7 +122,8 @@ struct Abi {
   void (*wgmma_commit_group)();
   void (*wgmma_wait_group)(int pending);
 
-  // Orders generic writes to shared memory before later accesses of the async proxy (bulk copies, wgmma).
+  // Orders generic writes to shared memory before later accesses of the async proxy (bulk copies,
+  // wgmma).
   void (*fence_proxy_async)();
 
   // Atomics on global or shared memory; returns the old value.

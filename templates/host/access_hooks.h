@@ -1,5 +1,6 @@
-// The functions that a compiler calls before every load and store under -fsanitize=thread. A kernel with checks is
-// compiled that way but never linked with the sanitizer's library: the calls end here and go to the host device.
+// The functions that a compiler calls before every load and store under -fsanitize=thread. A kernel
+// with checks is compiled that way but never linked with the sanitizer's library: the calls end
+// here and go to the host device.
 #pragma once
 
 #include "templates/host/abi.h"

@@ -1,5 +1,6 @@
-// CUDA C++ for the system's C++ compiler: what the templates use of the language and its built-ins, so that the same
-// source runs on the host device. Stands in front of every unit that is compiled for it.
+// CUDA C++ for the system's C++ compiler: what the templates use of the language and its built-ins,
+// so that the same source runs on the host device. Stands in front of every unit that is compiled
+// for it.
 #pragma once
 
 #include "templates/host/abi.h"
@@ -13,15 +14,15 @@ extern "C" __attribute__((visibility("default"))) const attune::host::Abi* attun
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __align__(bytes) __attribute__((aligned(bytes)))
-// A CTA runs on one OS thread, so thread-local is what its threads share. Dynamic shared memory is the array
-// attune::smem; every template declares it by that name.
+// A CTA runs on one OS thread, so thread-local is what its threads share. Dynamic shared memory is
+// the array attune::smem; every template declares it by that name.
 #define __shared__ thread_local
 
 namespace attune {
 alignas(host::kSmemAlignment) thread_local unsigned char smem[host::kMaxSmemBytes];
 }  // namespace attune
-// Its dynamic initialization, of which there is none: a compiler that takes the templates' own declarations of it for
-// another unit's calls this before every use.
+// Its dynamic initialization, of which there is none: a compiler that takes the templates' own
+// declarations of it for another unit's calls this before every use.
 extern "C" __attribute__((used)) void _ZTHN6attune4smemE() {}
 
 #define threadIdx (attune_host_abi->place()->thread_idx)

@@ -48,6 +48,17 @@ class Transfer : public ::testing::Test {
   TempDir dir_;
 };
 
+// A binary of the host device is a shared object: an import would run a stranger's code.
+TEST_F(Transfer, AnImportLeavesOutWhatTheHostDeviceRan) {
+  Winner winner = winner_of(kOlder, 1, "code");
+  winner.binary.arch = "host";
+  const fs::path shipped = make_file("ship.db", winner);
+  const auto store = TuneStore::open(dir_ / "tune.db");
+  expect_counts(store->import_from(shipped), 0, 0, 0, 0);
+  EXPECT_TRUE(store->binaries().empty());
+  EXPECT_TRUE(store->winners().empty());
+}
+
 TEST_F(Transfer, AnExportIsOneFileWithEverything) {
   const auto store = TuneStore::open(dir_ / "tune.db");
   store->put_winner(sample_gpu(), sample_winner());

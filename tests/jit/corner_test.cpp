@@ -13,8 +13,8 @@ namespace attune {
 namespace {
 
 constexpr int kHeadDims[] = {64, 128, 256, 512};
-// Whether the accumulators leave two thirds of a thread's registers to the rest. Where they do not, a spill is the
-// tuner's to reject.
+// Whether the accumulators leave two thirds of a thread's registers to the rest. Where they do not,
+// a spill is the tuner's to reject.
 bool is_roomy(const KernelConfig& config, int head_dim, const DeviceInfo& device) {
   const int registers = std::min(255, device.registers_per_sm / (config.num_warps * kWarpSize));
   return 3 * accumulators_of(config, head_dim) <= registers;

@@ -133,7 +133,8 @@ TEST_F(CudaDeviceTest, FreesMemoryWithItsOwner) {
   EXPECT_LT(before - device().free_memory_bytes(), std::size_t{300} << 20);
 }
 
-// Where a driver is, NVRTC would answer a repeated compile from a cache of its own, without the log of ptxas.
+// Where a driver is, NVRTC would answer a repeated compile from a cache of its own, without the log
+// of ptxas.
 TEST_F(CudaDeviceTest, ReportsResourcesOfARepeatedCompileToo) {
   const Source source{
       .text = kText, .split_symbol = "device_test", .combine_symbol = {}, .headers = {}};

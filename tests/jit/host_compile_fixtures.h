@@ -1,5 +1,5 @@
-// A kernel of the host device and the compilers it is given to, with a language header of the tests'
-// own in place of the real one.
+// A kernel of the host device and the compilers it is given to, with a language header of the
+// tests' own in place of the real one.
 #pragma once
 
 #include <cstdlib>

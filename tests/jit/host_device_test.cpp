@@ -186,6 +186,38 @@ extern "C" __global__ void kernel(const __grid_constant__ RingParams p) {
   EXPECT_NE(fault.find("are at shfl.bfly"), std::string::npos) << fault;
 }
 
+// CUDA asks for the lanes of a mask that have not exited.
+TEST(HostDevice, NobodyWaitsForLanesThatHaveEnded) {
+  constexpr std::string_view kText = R"(
+extern "C" __global__ void kernel(const __grid_constant__ RingParams p) {
+  if (threadIdx.x < 4) return;
+  const unsigned first = __ballot_sync(0xffffffffu, 1);
+  if (threadIdx.x == 31) return;
+  const int all = __all_sync(0xffffffffu, 1);
+  __syncwarp();
+  p.out[threadIdx.x] = first == 0xfffffff0u && all ? 1.0f : 0.0f;
+}
+)";
+  const auto out = run(HostBench(checked()), kText, 32, numbers(64), 64);
+  for (std::size_t i = 4; i < 31; ++i) EXPECT_EQ(out[i], 1.0f) << i;
+}
+
+TEST(HostDevice, FindsAnMmaOfHalfAWarp) {
+  constexpr std::string_view kText = R"(
+extern "C" __global__ void kernel(const __grid_constant__ RingParams p) {
+  if (threadIdx.x < 16) return;
+  float d[4] = {};
+  const uint32 a[4] = {};
+  mma_m16n8k16(d, a, 0, 0);
+  p.out[threadIdx.x] = d[0];
+}
+)";
+  const std::string fault = fault_of([&] { run(HostBench(), kText, 32, numbers(64), 64); });
+  EXPECT_NE(fault.find("mma.sync.m16n8k16 of warp 0 by the lanes 0xffff0000 only"),
+            std::string::npos)
+      << fault;
+}
+
 TEST(HostDevice, NamesTheSharedMemoryThatIsNotThere) {
   constexpr std::string_view kText = R"(
 extern "C" __global__ void kernel(const __grid_constant__ RingParams p) {

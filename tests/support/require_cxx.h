@@ -1,5 +1,5 @@
-// For tests that compile kernels of the host device: they skip and say so without a C++ compiler, or
-// fail when ATTUNE_REQUIRE_CXX=1.
+// For tests that compile kernels of the host device: they skip and say so without a C++ compiler,
+// or fail when ATTUNE_REQUIRE_CXX=1.
 #pragma once
 
 #include <cstdlib>

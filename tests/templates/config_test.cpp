@@ -54,8 +54,8 @@ TEST(ProbabilityPitch, PutsEightRowsIntoDifferentBanks) {
 }
 
 TEST(SplitKvSmemBytes, AddsUpByHand) {
-  // Q 16x512, K and V 2x64x512 each, P 16x72, all bf16; 16 rows x (8 maxima + 1 scale) floats, an 8-byte offset
-  // and two 4-byte limits.
+  // Q 16x512, K and V 2x64x512 each, P 16x72, all bf16; 16 rows x (8 maxima + 1 scale) floats, an
+  // 8-byte offset and two 4-byte limits.
   EXPECT_EQ(splitkv_smem_bytes({16, 64, 2, 8}, 512),
             2 * (16 * 512 + 2 * 2 * 64 * 512 + 16 * 72) + 16 * (4 * 9 + 8 + 2 * 4));
 }

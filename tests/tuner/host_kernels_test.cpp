@@ -1,6 +1,7 @@
 // Every family at the corners of its config space on the host device, against the reference in
 // double, and the default of every problem with all accesses checked.
 #include <algorithm>
+#include <ostream>
 #include <set>
 
 #include <gtest/gtest.h>
@@ -17,6 +18,9 @@ struct HostProblem {
   const char* name;
   const char* text;
 };
+
+// For ctest's list of tests.
+void PrintTo(const HostProblem& problem, std::ostream* out) { *out << problem.text; }
 
 std::string outcome_text(const std::variant<Admission, Rejection>& outcome) {
   const auto* rejection = std::get_if<Rejection>(&outcome);
