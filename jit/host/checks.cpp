@@ -1,7 +1,5 @@
 #include "jit/host/checks.h"
 
-#include <bit>
-
 #include <fmt/format.h>
 
 #include "jit/host/operations.h"
@@ -70,7 +68,7 @@ void Checks::report(const std::optional<Race>& race) {
 
 AccessScope Checks::scope(const Thread& thread) {
   read_only_[0] = range_of(&thread.place, sizeof(thread.place));
-  return {{}, range_of(thread.stack->bottom(), thread.stack->bytes()), read_only_, {}};
+  return {range_of(thread.stack->bottom(), thread.stack->bytes()), read_only_};
 }
 
 void Checks::access(Thread& thread, const void* pointer, std::uint64_t bytes, bool is_write,
@@ -79,7 +77,7 @@ void Checks::access(Thread& thread, const void* pointer, std::uint64_t bytes, bo
   if (const auto address = runner.find_shared(pointer)) {
     const auto size = static_cast<std::uint32_t>(bytes);
     runner.shared(*address, size, is_write ? "store" : "load", code);
-    if (size <= 16 && std::has_single_bit(size) && *address % size != 0) {
+    if (!is_aligned(*address, size)) {
       runner.fail(FaultKind::kMisaligned,
                   fmt::format("{} of {} bytes at shared memory offset {}",
                               is_write ? "store" : "load", size, runner.dynamic_offset(*address)),
@@ -90,10 +88,8 @@ void Checks::access(Thread& thread, const void* pointer, std::uint64_t bytes, bo
                     : races_->read(number(thread), at, size, code));
     return;
   }
-  const AccessScope allowed = scope(thread);
-  const AccessCheck check = check_access(allowed, memory_, pointer, bytes, is_write);
-  if (check.fault) {
-    runner.fail(access_fault(allowed, memory_.map(), check, pointer, bytes, is_write, code));
+  if (const auto fault = check_access(scope(thread), memory_, pointer, bytes, is_write)) {
+    runner.fail(access_fault(*fault, memory_.map(), pointer, bytes, is_write, code));
   }
 }
 

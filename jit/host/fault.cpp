@@ -23,8 +23,6 @@ const char* to_text(FaultKind kind) {
       return "race on shared memory";
     case FaultKind::kMissingFence:
       return "missing fence.proxy.async";
-    case FaultKind::kUninitialized:
-      return "read of shared memory that nobody has written";
     case FaultKind::kBarrier:
       return "wrong use of a barrier";
     case FaultKind::kDivergence:

@@ -14,7 +14,6 @@ enum class FaultKind {
   kReadOnly,        // a write to parameters or constants
   kRace,            // two accesses to shared memory that nothing orders
   kMissingFence,    // ordered, but without fence.proxy.async between the two proxies
-  kUninitialized,   // a read of shared memory that nobody has written
   kBarrier,         // a barrier or mbarrier that is not used as it has to be
   kDivergence,      // threads that have to execute one instruction together do not
   kInvalidOperand,  // what an instruction does not take: a descriptor, a size, a box

@@ -165,7 +165,6 @@ void RaceChecker::Impl::touch_write(Granule* granule, std::uint32_t granule_idx,
   granule->writes.filter([&](AccessRecord& earlier) { replace(earlier, true); });
   granule->shared.filter([&](AccessRecord& earlier) { replace(earlier, earlier.is_atomic()); });
   granule->writes.push_back(record);
-  granule->written |= static_cast<std::uint16_t>(record.mask());
 }
 
 // Drops what no later access has to be checked against: bytes of records that are ordered before
@@ -199,9 +198,6 @@ std::optional<Race> RaceChecker::Impl::touch(const Access& access) {
       touch_write(&granule, idx, record.of_bytes(mask), access, &conflict);
     } else {
       touch_shared(&granule, idx, record.of_bytes(mask), access, &conflict);
-      if (access.kind == AccessKind::kAtomic) {
-        granule.written |= static_cast<std::uint16_t>(mask);
-      }
     }
   });
   if (!conflict) return std::nullopt;
@@ -325,18 +321,6 @@ void RaceChecker::async_end(AsyncId id, int thread) {
 
 void RaceChecker::async_end_on(AsyncId id, std::uint64_t sync_id) {
   impl_->end(id, impl_->order.end_on(sync_id, impl_->running[id].begin));
-}
-
-std::optional<Uninitialized> RaceChecker::uninitialized(std::uint32_t offset,
-                                                        std::uint32_t bytes) const {
-  std::optional<Uninitialized> found;
-  for_each_granule(offset, bytes, [&](std::uint32_t granule, std::uint32_t mask) {
-    const std::uint32_t missing = mask & ~impl_->shadow.written(granule);
-    if (missing == 0 || found) return;
-    found = Uninitialized{granule * kGranuleBytes +
-                          static_cast<std::uint32_t>(std::countr_zero(missing))};
-  });
-  return found;
 }
 
 }  // namespace attune::host

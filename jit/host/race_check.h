@@ -43,10 +43,6 @@ struct Race {
   RaceSide later;
 };
 
-struct Uninitialized {
-  std::uint32_t offset = 0;  // of the first byte that nobody has written
-};
-
 // One CTA, or the CTAs of one cluster, which number their threads and windows through. Not
 // thread-safe. Offsets are inside the window; code addresses below 2^48.
 class RaceChecker {
@@ -102,9 +98,6 @@ class RaceChecker {
   // fence.proxy.async: what is ordered before it is visible to async-proxy operations that are
   // ordered after it. It may stand anywhere on the way between the two.
   void fence_proxy(int thread);
-
-  // The first byte of a read that nobody has written since reset().
-  std::optional<Uninitialized> uninitialized(std::uint32_t offset, std::uint32_t bytes) const;
 
  private:
   class Impl;

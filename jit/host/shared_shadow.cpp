@@ -45,17 +45,9 @@ void SharedShadow::add_page(std::size_t page) {
 
 void SharedShadow::renew(Granule* granule) const {
   granule->generation = generation_;
-  granule->written = 0;
   granule->has_atomics = false;
   granule->writes.clear();
   granule->shared.clear();
-}
-
-std::uint32_t SharedShadow::written(std::uint32_t granule) const {
-  const std::unique_ptr<Granule[]>& page = pages_[granule / kPageGranules];
-  if (page == nullptr) return 0;
-  const Granule& found = page[granule % kPageGranules];
-  return found.generation == generation_ ? found.written : 0;
 }
 
 }  // namespace attune::host

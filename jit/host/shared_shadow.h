@@ -118,10 +118,9 @@ constexpr std::uint32_t kGranuleBytes = 16;  // the widest access of a thread
 
 struct Granule {
   std::uint32_t generation = 0;
-  std::uint16_t written = 0;  // bytes that have been written
-  bool has_atomics = false;   // among `shared`
-  RecordList writes;          // of disjoint bytes
-  RecordList shared;          // reads and atomics since those; of one thread the later ones last
+  bool has_atomics = false;  // among `shared`
+  RecordList writes;         // of disjoint bytes
+  RecordList shared;         // reads and atomics since those; of one thread the later ones last
 };
 
 // The granules of a window, made when they are first touched.
@@ -139,8 +138,6 @@ class SharedShadow {
     if (found.generation != generation_) renew(&found);
     return found;
   }
-  // Bytes of the granule that have been written.
-  std::uint32_t written(std::uint32_t granule) const;
 
  private:
   static constexpr std::uint32_t kPageGranules = 64;

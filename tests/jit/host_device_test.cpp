@@ -140,6 +140,8 @@ extern "C" __global__ void kernel(const __grid_constant__ RingParams p) {
     bar_sync(1, 64);
   } else if (threadIdx.x < 40) {
     __syncwarp(0xffffffffu);
+  } else if (threadIdx.x < 60) {
+    bar_sync(2, 64);
   }
   p.out[threadIdx.x] = 1.0f;
 }
@@ -150,7 +152,7 @@ extern "C" __global__ void kernel(const __grid_constant__ RingParams p) {
             std::string::npos)
       << fault;
   EXPECT_NE(fault.find("threads 32-39 wait at __syncwarp"), std::string::npos) << fault;
-  EXPECT_NE(fault.find("threads 40-63 have ended"), std::string::npos) << fault;
+  EXPECT_NE(fault.find("threads 60-63 have ended"), std::string::npos) << fault;
 }
 
 TEST(HostDevice, FindsAnMbarrierThatWaitsForBytesThatDoNotCome) {

@@ -177,21 +177,6 @@ TEST_F(RaceCheck, TakesAnotherNumberOfThreadsAtReset) {
   EXPECT_TRUE(write(30, 0));
 }
 
-TEST_F(RaceCheck, FindsTheFirstByteThatNobodyHasWritten) {
-  EXPECT_TRUE(checker.uninitialized(0, 4));
-  EXPECT_FALSE(write(0, 0, 16));
-  EXPECT_FALSE(write(0, 16, 2));
-  EXPECT_FALSE(checker.uninitialized(4, 14));
-  ASSERT_TRUE(checker.uninitialized(4, 16));
-  EXPECT_EQ(checker.uninitialized(4, 16)->offset, 18u);
-  EXPECT_FALSE(checker.atomic(0, 20, 4, line(1)));
-  EXPECT_FALSE(checker.async_begin(0, copy_in(32)).race);
-  EXPECT_FALSE(checker.uninitialized(20, 4));
-  EXPECT_FALSE(checker.uninitialized(32, 16));
-  checker.reset(kNumThreads);
-  EXPECT_TRUE(checker.uninitialized(0, 1));
-}
-
 TEST_F(RaceCheck, NamesBothSidesInText) {
   EXPECT_FALSE(checker.read(5, 1312, 16, nullptr, Operation::kLdmatrix));
   const std::optional<Race> race = write(37, 1312);
