@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,7 @@ struct HostKernel {
 
 struct HostModuleHandle {
   std::shared_ptr<const host::HostModule> module;
+  std::mutex mutex;  // guards what follows
   std::map<std::string, HostKernel> kernels;
 };
 
@@ -229,6 +231,7 @@ Kernel HostDevice::kernel(const Module& module, const std::string& symbol, int s
                                  info_.max_smem_per_block_bytes));
   }
   auto* const handle = static_cast<HostModuleHandle*>(module.get());
+  const std::lock_guard lock(handle->mutex);
   auto& kernel = handle->kernels[symbol];
   if (kernel.module == nullptr) kernel = {handle->module, symbol, handle->module->entry(symbol)};
   return {&kernel};

@@ -182,6 +182,11 @@ void bulk_load(const BulkCopy* copy) {
   load.copy.smem = runner.cluster_address(copy->smem);
   if (copy->tensor_map != nullptr) load.spec = spec_of(runner, *copy);
   const std::uint32_t span = require_bulk(runner, *copy, load.spec, true);
+  if (copy->cta_mask >> runner.num_ctas() != 0) {
+    runner.fail(FaultKind::kInvalidOperand,
+                fmt::format("a multicast to the CTAs {:#x} of a cluster of {}", copy->cta_mask,
+                            runner.num_ctas()));
+  }
   load.bytes = load.spec ? box_bytes(*load.spec) : copy->bytes;
   for (unsigned rank = 0; rank < runner.num_ctas(); ++rank) {
     const bool receives = copy->cta_mask != 0

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -67,7 +68,8 @@ ModuleSearch find_module(void* address) {
 
 HostModule::HostModule(const Binary& binary, const Abi& abi, bool keep_file) {
   if (keep_file) {
-    const auto folder = std::filesystem::temp_directory_path();
+    std::error_code error;  // with it the file cannot be created, which is reported below
+    const auto folder = std::filesystem::temp_directory_path(error);
     path_ = (folder / fmt::format("attune-kernel-{}-XXXXXX", binary.content.text())).string();
     file_ = mkostemp(path_.data(), O_CLOEXEC);
     remove_file_ = true;

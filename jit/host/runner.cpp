@@ -87,20 +87,6 @@ std::optional<Fault> Runner::run(const Launch& launch, std::uint64_t cluster_ind
   return std::move(fault_);
 }
 
-// Finds the shared window of this OS thread. Offsets below kSmemAlignment stay free: 0 is no
-// address.
-void Runner::locate_window() {
-  unsigned char* const dynamic = launch_->module->smem();
-  const Region block = launch_->module->thread_local_block();
-  const auto begin =
-      reinterpret_cast<std::uintptr_t>(block.begin) / kSmemAlignment * kSmemAlignment -
-      kSmemAlignment;
-  window_ = reinterpret_cast<unsigned char*>(begin);
-  static_begin_ = static_cast<std::uint32_t>(block.begin - window_);
-  window_bytes_ = static_begin_ + static_cast<std::uint32_t>(block.bytes);
-  dynamic_begin_ = static_cast<std::uint32_t>(dynamic - window_);
-}
-
 void Runner::start_cta(Cta* cta, unsigned rank, const Index3& block_idx) {
   const int num_threads = static_cast<int>(launch_->block.x * launch_->block.y * launch_->block.z);
   const auto num_warps = static_cast<std::size_t>((num_threads + kLanes - 1) / kLanes);
@@ -237,6 +223,9 @@ void Runner::run_next() {
 }
 
 void Runner::arrive_at_cluster() {
+  if (running_->at_cluster) {
+    fail(FaultKind::kBarrier, "a second barrier.cluster.arrive before the first is complete");
+  }
   running_->cluster_phase = cluster_phase_;
   running_->at_cluster = true;
   if (++num_at_cluster_ >= num_alive_) complete_cluster_barrier();
@@ -284,16 +273,6 @@ void Runner::defer(std::function<void()> land) {
   }
 }
 
-void Runner::make_current(Cta* cta) {
-  const std::size_t bytes = window_bytes_ - static_begin_;
-  unsigned char* const window = window_ + static_begin_;
-  SmemWindow::open(window_ + dynamic_begin_);
-  current_cta_->saved_window.assign(window, window + bytes);
-  std::memcpy(window, cta->saved_window.data(), bytes);
-  SmemWindow::close(window_ + dynamic_begin_, launch_->smem_bytes);
-  current_cta_ = cta;
-}
-
 void Runner::fail(FaultKind kind, std::string&& details, const void* code) {
   Fault fault;
   fault.kind = kind;
@@ -311,45 +290,6 @@ void Runner::fail(Fault&& fault) {
   leave();
 }
 
-std::optional<std::uint32_t> Runner::find_shared(const void* pointer) const {
-  const auto* const at = static_cast<const unsigned char*>(pointer);
-  if (at >= window_ + static_begin_ && at < window_ + window_bytes_) {
-    return cluster_address(static_cast<std::uint32_t>(at - window_), current_cta_->cluster_rank);
-  }
-  for (unsigned rank = 0; num_ctas_ > 1 && rank < num_ctas_; ++rank) {
-    const std::vector<unsigned char>& saved = ctas_[rank]->saved_window;
-    if (ctas_[rank].get() == current_cta_ || at < saved.data() || at >= saved.data() + saved.size())
-      continue;
-    return cluster_address(static_cast<std::uint32_t>(at - saved.data()) + static_begin_, rank);
-  }
-  return std::nullopt;
-}
-
-Cta& Runner::cta_of_rank(unsigned rank) {
-  if (rank >= num_ctas_) {
-    fail(FaultKind::kOutOfRange, fmt::format("CTA {} of a cluster of {}", rank, num_ctas_));
-  }
-  return *ctas_[rank];
-}
-
-Cta& Runner::cta_of(std::uint32_t address) {
-  const unsigned rank = address >> kClusterRankShift;
-  return rank == 0 ? cta() : cta_of_rank(rank - 1);
-}
-
-std::uint32_t Runner::cluster_address(std::uint32_t address, unsigned rank) {
-  return offset_of(address) | (rank + 1) << kClusterRankShift;
-}
-
-std::uint32_t Runner::cluster_address(std::uint32_t address) {
-  return cluster_address(address, cta_of(address).cluster_rank);
-}
-
-unsigned char* Runner::window_of(std::uint32_t address) {
-  Cta& owner = cta_of(address);
-  return &owner == current_cta_ ? window_ : owner.saved_window.data() - static_begin_;
-}
-
 void Runner::wait_at_mbarrier(std::uint32_t address, const Wait& why) {
   cta_of(address).waiting_at_mbarrier[offset_of(address)].push_back(running_);
   wait(why);
@@ -362,22 +302,6 @@ void Runner::wake_at_mbarrier(std::uint32_t address) {
   for (auto thread = waiting->second.rbegin(); thread != waiting->second.rend(); ++thread)
     wake(*thread);
   all.erase(waiting);
-}
-
-unsigned char* Runner::shared(std::uint32_t address, std::uint32_t bytes, const char* what,
-                              const void* code) {
-  const std::uint32_t offset = offset_of(address);
-  const std::uint64_t end = std::uint64_t{offset} + bytes;
-  const bool in_dynamic = offset >= dynamic_begin_ && offset < dynamic_begin_ + kMaxSmemBytes;
-  const std::uint64_t limit = in_dynamic ? dynamic_begin_ + launch_->smem_bytes : window_bytes_;
-  if (offset < static_begin_ || end > limit) {
-    fail(FaultKind::kOutOfRange,
-         fmt::format("{} of {} bytes at shared memory offset {}, {} bytes of dynamic shared memory",
-                     what, bytes, static_cast<std::int64_t>(offset) - dynamic_begin_,
-                     launch_->smem_bytes),
-         code);
-  }
-  return window_of(address) + offset;
 }
 
 Meeting<kLanes>& Runner::meeting_of(std::uint32_t mask, std::string_view what) {

@@ -281,6 +281,33 @@ extern "C" __global__ void kernel(const __grid_constant__ RingParams p) {
   }
 }
 
+TEST(HostDevice, FindsAMulticastToACtaThatIsNotThere) {
+  constexpr std::string_view kText = R"(
+extern "C" __global__ void kernel(const __grid_constant__ RingParams p) {
+  extern __shared__ __align__(1024) unsigned char smem[];
+  const uint32 full = smem_address(smem);
+  mbarrier_init(full, 1);
+  mbarrier_arrive_expect_tx(full, 256);
+  cp_async_bulk_tensor_load_multicast(full + 1024, &p.map, {0}, full, 5);
+}
+)";
+  const std::string fault = fault_of([&] { run(HostBench(), kText, 1, numbers(64), 64, 8192, 2); });
+  EXPECT_NE(fault.find("a multicast to the CTAs 0x5 of a cluster of 2"), std::string::npos)
+      << fault;
+}
+
+TEST(HostDevice, FindsASecondArrivalAtTheClusterBarrier) {
+  constexpr std::string_view kText = R"(
+extern "C" __global__ void kernel(const __grid_constant__ RingParams p) {
+  barrier_cluster_arrive();
+  if (threadIdx.x == 0) barrier_cluster_arrive();
+  barrier_cluster_wait();
+}
+)";
+  const std::string fault = fault_of([&] { run(HostBench(), kText, 32, numbers(64), 64, 0, 2); });
+  EXPECT_NE(fault.find("a second barrier.cluster.arrive"), std::string::npos) << fault;
+}
+
 TEST(HostDevice, ReplaysAGraph) {
   constexpr std::string_view kText = R"(
 extern "C" __global__ void kernel(const __grid_constant__ RingParams p) {
