@@ -143,9 +143,11 @@ std::uint32_t require_bulk(Runner& runner, const BulkCopy& copy,
       checks->global_access(runner.thread(), copy.global, copy.bytes, !is_load);
     return copy.bytes;
   }
-  const std::string refusal = box_refusal(*spec, coordinates_of(copy), is_load);
-  if (!refusal.empty())
-    runner.fail(FaultKind::kInvalidOperand, fmt::format("{}: {}", what, refusal));
+  std::string refusal = box_refusal(*spec, coordinates_of(copy), is_load);
+  if (!refusal.empty()) {
+    refusal.insert(0, fmt::format("{}: ", what));
+    runner.fail(FaultKind::kInvalidOperand, std::move(refusal));
+  }
   runner.shared(copy.smem, box_span_bytes(*spec), what);
   if (checks != nullptr) {
     visit_global_rows(
