@@ -231,15 +231,14 @@ TEST(CheckSpeed, OfGlobalAddresses) {
                    }
                  }),
          20);
-  report(
-      "access check in 1000 allocations in turn",
-      best_ns(1 << 20,
-              [&] {
-                for (std::size_t i = 0; i < 1 << 20; ++i) {
-                  ASSERT_FALSE(check_access(scope, view, addresses[i * 7 % 1000], 4, false));
-                }
-              }),
-      100);
+  report("access check in 1000 allocations in turn",
+         best_ns(1 << 20,
+                 [&] {
+                   for (std::size_t i = 0; i < 1 << 20; ++i) {
+                     ASSERT_FALSE(check_access(scope, view, addresses[i * 7 % 1000], 4, false));
+                   }
+                 }),
+         100);
 }
 
 }  // namespace
