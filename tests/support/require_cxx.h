@@ -20,14 +20,18 @@ inline HostCompilerSearch test_host_search() {
   return {.cxx = path == nullptr ? "" : path};
 }
 
+inline bool is_cxx_required() {
+  const char* required = std::getenv("ATTUNE_REQUIRE_CXX");
+  return required != nullptr && std::string_view(required) == "1";
+}
+
 class HostCompilerTest : public testing::Test {
  protected:
   void SetUp() override {
     try {
       compiler_ = open_compiler({.host = test_host_search()}, "host");
     } catch (const DeviceUnavailable& error) {
-      const char* required = std::getenv("ATTUNE_REQUIRE_CXX");
-      if (required != nullptr && std::string_view(required) == "1") FAIL() << error.what();
+      if (is_cxx_required()) FAIL() << error.what();
       GTEST_SKIP() << error.what();
     }
   }
