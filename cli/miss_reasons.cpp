@@ -55,6 +55,8 @@ std::vector<std::string> differing_fields(const Problem& asked, const Problem& t
   compare("window", asked.window, tuned.window, &differences);
   compare("causal", asked.causal, tuned.causal, &differences);
   compare("softcap", asked.softcap, tuned.softcap, &differences);
+  compare("invariant", asked.invariant, tuned.invariant, &differences);
+  compare("page_size", asked.page_size, tuned.page_size, &differences);
   compare("kv_layout", name_of(asked.kv_layout), name_of(tuned.kv_layout), &differences);
   compare("dtype", name_of(asked.dtype), name_of(tuned.dtype), &differences);
   return differences;

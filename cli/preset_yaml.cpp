@@ -138,9 +138,8 @@ class Fields {
 
 KvLayout kv_layout(const Fields& fields) {
   const std::string text = fields.word("kv_layout");
-  constexpr std::array kLayouts = {KvLayout::kContiguous, KvLayout::kRing};
   std::vector<std::string_view> names;
-  for (const KvLayout layout : kLayouts) {
+  for (const KvLayout layout : kKvLayouts) {
     if (name_of(layout) == text) return layout;
     names.push_back(name_of(layout));
   }

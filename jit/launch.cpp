@@ -9,7 +9,9 @@ AttentionKernels load_attention(Device& device, const Binary& binary, const Vari
   AttentionKernels kernels;
   kernels.module = device.load(binary);
   kernels.split = device.kernel(kernels.module, symbols.split, plan.split.smem_bytes);
-  kernels.combine = device.kernel(kernels.module, symbols.combine, plan.combine.smem_bytes);
+  if (!symbols.combine.empty()) {
+    kernels.combine = device.kernel(kernels.module, symbols.combine, plan.combine.smem_bytes);
+  }
   return kernels;
 }
 

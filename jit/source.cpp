@@ -9,6 +9,7 @@
 #include "jit/host/host_target.h"
 #include "templates/config.h"
 #include "templates/params.h"
+#include "templates/prologue_plan.h"
 
 namespace attune {
 namespace {
@@ -44,27 +45,37 @@ std::string_view enumerator_of(KvLayout layout) {
       return "attune::KvLayout::kContiguous";
     case KvLayout::kRing:
       return "attune::KvLayout::kRing";
+    case KvLayout::kPaged:
+      return "attune::KvLayout::kPaged";
+    case KvLayout::kUnified:
+      return "attune::KvLayout::kUnified";
+    case KvLayout::kUnifiedPaged:
+      return "attune::KvLayout::kUnifiedPaged";
   }
   throw InvalidArgument("unknown KV layout", fmt::format("value={}", static_cast<int>(layout)));
 }
 
 constexpr std::string_view kAttentionText =
-    R"(#include "{entry}"
-#include "templates/combine.cuh"
+    R"(#include "{entry_file}"
 
 constexpr attune::KernelConfig kConfig{{
     .block_m = {block_m}, .block_n = {block_n}, .num_stages = {num_stages}, .num_warps = {num_warps}}};
 static_assert(sizeof(attune::AttentionParams) == {params_bytes}, "host and device disagree on AttentionParams");
-static_assert(attune::splitkv_smem_bytes(kConfig, {head_dim}) == {smem_bytes}, "host and device disagree on smem");
+static_assert({entry_function}_smem_bytes(kConfig, {head_dim}, {layout}) == {smem_bytes}, "host and device disagree on smem");
 
 extern "C" __global__ void __launch_bounds__({num_threads})
 {split}(const __grid_constant__ attune::AttentionParams p) {{
-  attune::splitkv<kConfig, {head_dim}, {layout}, {softcap}>(p);
+  {entry_function}<kConfig, {head_dim}, {layout}, {softcap}, {invariant}>(p);
 }}
+)";
+
+constexpr std::string_view kCombineText =
+    R"(
+#include "templates/combine.cuh"
 
 extern "C" __global__ void __launch_bounds__(attune::kCombineThreads)
 {combine}(const __grid_constant__ attune::AttentionParams p) {{
-  attune::combine<kConfig, {head_dim}>(p);
+  attune::combine<kConfig, {head_dim}, {invariant}>(p);
 }}
 )";
 
@@ -90,36 +101,66 @@ probe_tensor(const __grid_constant__ attune::ProbeParams p) {{
 }}
 )";
 
+constexpr std::string_view kPrologueText =
+    R"(#include "templates/prologue.cuh"
+
+static_assert(sizeof(attune::PrologueParams) == {params_bytes}, "host and device disagree on PrologueParams");
+
+extern "C" __global__ void __launch_bounds__(attune::kPrologueMaxThreads)
+{symbol}(const __grid_constant__ attune::PrologueParams p) {{
+  attune::prologue<{head_dim}, {layout}>(p);
+}}
+)";
+
+constexpr std::string_view kStateText =
+    R"(#include "templates/state.cuh"
+
+static_assert(sizeof(attune::StateParams) == {params_bytes}, "host and device disagree on StateParams");
+
+extern "C" __global__ void __launch_bounds__(attune::kMaxStateWrites)
+write_state(const __grid_constant__ attune::StateParams p) {{
+  attune::write_state(p);
+}}
+)";
+
 }  // namespace
 
 AttentionSymbols attention_symbols(const Variant& variant) {
   AttentionSymbols symbols;
   symbols.split = variant.text();
-  std::replace(symbols.split.begin(), symbols.split.end(), '/', '_');
-  symbols.combine = fmt::format("combine_d{}_{}", variant.head_dim, name_of(variant.dtype));
+  for (char& letter : symbols.split) {
+    if (letter == '/' || letter == '-') letter = '_';
+  }
+  if (known_family(variant.family).splits_keys) {
+    symbols.combine = fmt::format("combine_d{}_{}", variant.head_dim, name_of(variant.dtype));
+  }
   return symbols;
 }
 
 Source attention_source(const Variant& variant) {
-  const Family* family = find_family(variant.family);
-  if (family == nullptr) {
-    throw InvalidArgument("unknown kernel family", fmt::format("variant={}", variant.text()));
-  }
+  const Family& family = known_family(variant.family);
   const KernelConfig& config = variant.config;
   const AttentionSymbols symbols = attention_symbols(variant);
   Source source;
   source.split_symbol = symbols.split;
   source.combine_symbol = symbols.combine;
-  source.symbols = {symbols.split, symbols.combine};
+  source.symbols = {symbols.split};
   source.text = fmt::format(
-      kAttentionText, fmt::arg("entry", family->entry_file), fmt::arg("block_m", config.block_m),
+      kAttentionText, fmt::arg("entry_file", family.entry_file),
+      fmt::arg("entry_function", family.entry_function), fmt::arg("block_m", config.block_m),
       fmt::arg("block_n", config.block_n), fmt::arg("num_stages", config.num_stages),
       fmt::arg("num_warps", config.num_warps), fmt::arg("params_bytes", sizeof(AttentionParams)),
       fmt::arg("head_dim", variant.head_dim),
-      fmt::arg("smem_bytes", splitkv_smem_bytes(config, variant.head_dim)),
+      fmt::arg("smem_bytes", family.smem_bytes(config, variant.head_dim, variant.kv_layout)),
       fmt::arg("num_threads", config.num_warps * kWarpSize), fmt::arg("split", symbols.split),
-      fmt::arg("combine", symbols.combine), fmt::arg("layout", enumerator_of(variant.kv_layout)),
-      fmt::arg("softcap", variant.softcap));
+      fmt::arg("layout", enumerator_of(variant.kv_layout)), fmt::arg("softcap", variant.softcap),
+      fmt::arg("invariant", variant.invariant));
+  if (family.splits_keys) {
+    source.symbols.push_back(symbols.combine);
+    source.text += fmt::format(kCombineText, fmt::arg("combine", symbols.combine),
+                               fmt::arg("head_dim", variant.head_dim),
+                               fmt::arg("invariant", variant.invariant));
+  }
   source.headers = included_files(source.text, find_embedded);
   return source;
 }
@@ -131,6 +172,30 @@ Source probe_source(const std::string& arch) {
                             fmt::arg("probe_bytes", sizeof(ProbeParams)));
   // Only sm_90a has wgmma.
   if (arch == "sm_90a") source.text.insert(0, "#define ATTUNE_ARCH_SM90A 1\n");
+  source.headers = included_files(source.text, find_embedded);
+  return source;
+}
+
+Source prologue_source(int head_dim, KvLayout layout) {
+  if (const auto limit = prologue_limits(head_dim, layout)) {
+    throw InvalidArgument("no prologue", limit->detail);
+  }
+  Source source;
+  source.split_symbol = fmt::format("prologue_d{}_{}", head_dim, name_of(layout));
+  std::replace(source.split_symbol.begin(), source.split_symbol.end(), '-', '_');
+  source.symbols = {source.split_symbol};
+  source.text = fmt::format(kPrologueText, fmt::arg("params_bytes", sizeof(PrologueParams)),
+                            fmt::arg("symbol", source.split_symbol), fmt::arg("head_dim", head_dim),
+                            fmt::arg("layout", enumerator_of(layout)));
+  source.headers = included_files(source.text, find_embedded);
+  return source;
+}
+
+Source state_source() {
+  Source source;
+  source.split_symbol = "write_state";
+  source.symbols = {source.split_symbol};
+  source.text = fmt::format(kStateText, fmt::arg("params_bytes", sizeof(StateParams)));
   source.headers = included_files(source.text, find_embedded);
   return source;
 }

@@ -14,7 +14,7 @@ namespace attune {
 struct Source {
   std::string text;
   std::string split_symbol;               // "splitkv_d512_contiguous_bf16_m16n64s2w8"
-  std::string combine_symbol;             // "combine_d512_bf16"
+  std::string combine_symbol;             // "combine_d512_bf16"; empty where nothing is split
   std::vector<std::string> symbols = {};  // of all its kernels
   std::vector<EmbeddedFile> headers;      // the embedded files it includes, directly or not
 };
@@ -32,6 +32,13 @@ Source attention_source(const Variant& variant);
 // The translation unit of the measuring kernels (noise fill, read bandwidth, tensor rate) for an
 // architecture. Symbols: "fill_noise", "probe_read", "probe_tensor".
 Source probe_source(const std::string& arch);
+
+// The translation unit of the prologue of layers with this head_dim and layout. Symbol:
+// "prologue_d512_unified_paged". Throws InvalidArgument where the template has limits.
+Source prologue_source(int head_dim, KvLayout layout);
+
+// The translation unit of the kernel that writes the device's state. Symbol: "write_state".
+Source state_source();
 
 // The files that `text` includes, directly or not, each once and in the order of their inclusion.
 // `find` knows them by name; what it gives nullptr for stays out: the compiler reports it with its

@@ -1,5 +1,6 @@
 #include "runtime/arguments.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -64,6 +65,52 @@ void check_capacity(const Problem& problem, std::int64_t capacity) {
   if (capacity > std::numeric_limits<int>::max()) {
     refuse(problem, fmt::format("capacity={}", capacity), "capacity is at most 2^31 - 1 rows");
   }
+  if (problem.page_size > 0 && capacity % problem.page_size != 0) {
+    refuse(problem, fmt::format("capacity={}", capacity),
+           "the capacity of a paged layout is a multiple of its page size");
+  }
+  // The workspace has room for the chunks of the problem's longest context.
+  if (problem.invariant && problem.window == 0) {
+    Problem longest = problem;
+    longest.kv.max = static_cast<int>(std::min<std::int64_t>(capacity, kMaxKvLen));
+    if (invariant_split_cap(longest) > invariant_split_cap(problem)) {
+      refuse(problem, fmt::format("capacity={} kv_max={}", capacity, problem.kv.max),
+             "an invariant problem serves contexts of its kv range: prepare a longer one");
+    }
+  }
+}
+
+void check_sequences(const Problem& problem, const AttentionArgs& args) {
+  if (args.sequence != 0) check_pointer(problem, "sequence", args.sequence, kScalarAlignment);
+  if (args.kv_len_add < 0 || args.kv_len_add > problem.seqlen_q) {
+    refuse(problem, fmt::format("kv_len_add={}", args.kv_len_add),
+           "kv_len_add is 0, or seqlen_q where kv_len counts the tokens before the queries");
+  }
+  if (!is_paged(problem.kv_layout)) {
+    if (args.block_table != 0) {
+      refuse(problem, fmt::format("block_table={:#x}", args.block_table),
+             "only paged layouts have a block table: pass 0");
+    }
+    return;
+  }
+  check_pointer(problem, "block_table", args.block_table, kScalarAlignment);
+  const std::int64_t least = args.capacity / problem.page_size;
+  if (args.block_table_stride != 0 && args.block_table_stride < least) {
+    refuse(problem, fmt::format("block_table_stride={} least={}", args.block_table_stride, least),
+           "a row of the block table has an entry for every page of the capacity");
+  }
+}
+
+void check_seqlen_q(const Problem& prepared, int seqlen_q) {
+  if (seqlen_q == 0 || seqlen_q == prepared.seqlen_q) return;
+  if (prepared.op != Op::kPrefill) {
+    refuse(prepared, fmt::format("seqlen_q={}", seqlen_q),
+           "only a prefill takes other numbers of tokens than its problem: pass 0");
+  }
+  if (seqlen_q < 1 || seqlen_q > prepared.seqlen_q) {
+    refuse(prepared, fmt::format("seqlen_q={}", seqlen_q),
+           "a chunk has 1 to the problem's seqlen_q tokens: split it, or prepare a longer one");
+  }
 }
 
 void check_factors(const Problem& problem, const AttentionArgs& args) {
@@ -98,10 +145,17 @@ T* pointer(std::uint64_t address) {
 
 }  // namespace
 
+Problem launched_problem(const Problem& prepared, const AttentionArgs& args) {
+  check_seqlen_q(prepared, args.seqlen_q);
+  Problem problem = prepared;
+  if (args.seqlen_q != 0) problem.seqlen_q = args.seqlen_q;
+  return problem;
+}
+
 void check_arguments(const Problem& problem, const LaunchPlan& plan, const AttentionArgs& args) {
   check_pointer(problem, "q", args.q, kTensorAlignment);
   check_pointer(problem, "k", args.k, kTensorAlignment);
-  check_pointer(problem, "v", args.v, kTensorAlignment);
+  if (!is_unified(problem.kv_layout)) check_pointer(problem, "v", args.v, kTensorAlignment);
   check_pointer(problem, "out", args.out, kTensorAlignment);
   check_pointer(problem, "kv_len", args.kv_len, kScalarAlignment);
   if (args.lse != 0) check_pointer(problem, "lse", args.lse, kScalarAlignment);
@@ -109,6 +163,7 @@ void check_arguments(const Problem& problem, const LaunchPlan& plan, const Atten
     check_pointer(problem, "workspace", args.workspace, kWorkspaceAlignment);
   }
   check_capacity(problem, args.capacity);
+  check_sequences(problem, args);
   check_strides(problem, "q", args.q_strides, kStrideMultiple);
   check_strides(problem, "k", args.k_strides, kStrideMultiple);
   check_strides(problem, "v", args.v_strides, kStrideMultiple);
@@ -121,8 +176,11 @@ AttentionParams attention_params(const Problem& problem, const LaunchPlan& plan,
                                  const AttentionArgs& args) {
   const Strides q =
       resolve(args.q_strides, problem.seqlen_q, problem.num_q_heads, problem.head_dim);
-  const Strides k = resolve(args.k_strides, args.capacity, problem.num_kv_heads, problem.head_dim);
-  const Strides v = resolve(args.v_strides, args.capacity, problem.num_kv_heads, problem.head_dim);
+  // Of a sequence, or of a page.
+  const std::int64_t rows = problem.page_size > 0 ? problem.page_size : args.capacity;
+  const int columns = kv_row_columns(problem.kv_layout, problem.head_dim);
+  const Strides k = resolve(args.k_strides, rows, problem.num_kv_heads, columns);
+  const Strides v = resolve(args.v_strides, rows, problem.num_kv_heads, columns);
   const Strides out =
       resolve(args.out_strides, problem.seqlen_q, problem.num_q_heads, problem.head_dim);
   const bool ring = problem.kv_layout == KvLayout::kRing;
@@ -147,6 +205,13 @@ AttentionParams attention_params(const Problem& problem, const LaunchPlan& plan,
   params.out_batch_stride = out.batch;
   params.out_token_stride = out.token;
   params.out_head_stride = out.head;
+  params.sequence = pointer<const int>(args.sequence);
+  params.kv_len_add = args.kv_len_add;
+  params.block_table = pointer<const int>(args.block_table);
+  if (problem.page_size > 0) {
+    params.block_table_stride =
+        args.block_table_stride != 0 ? args.block_table_stride : args.capacity / problem.page_size;
+  }
   params.ring_capacity = ring ? static_cast<int>(args.capacity) : 0;
   params.sm_scale = args.sm_scale;
   params.softcap = args.softcap;

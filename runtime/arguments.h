@@ -6,6 +6,9 @@
 
 namespace attune {
 
+// The problem of one launch: the prepared one with the arguments' seqlen_q.
+Problem launched_problem(const Problem& prepared, const AttentionArgs& args);
+
 // Throws InvalidArgument that names the first argument that breaks the contract, its value and what
 // is allowed.
 void check_arguments(const Problem& problem, const LaunchPlan& plan, const AttentionArgs& args);

@@ -104,9 +104,11 @@ const Attention::Prepared& Attention::prepared() const {
 void Attention::launch(const AttentionArgs& args, void* stream) const {
   const Prepared& p = prepared();
   const Choice& choice = p.choice;
-  check_arguments(choice.problem, choice.plan, args);
-  launch_attention(*p.device, *p.kernels, choice.plan,
-                   attention_params(choice.problem, choice.plan, args), stream);
+  const Problem problem = launched_problem(choice.problem, args);
+  const bool whole = problem.seqlen_q == choice.problem.seqlen_q;
+  const LaunchPlan plan = whole ? choice.plan : plan_launch(problem, choice.candidate);
+  check_arguments(problem, plan, args);
+  launch_attention(*p.device, *p.kernels, plan, attention_params(problem, plan, args), stream);
 }
 
 std::size_t Attention::workspace_bytes() const { return prepared().choice.plan.workspace_bytes(); }

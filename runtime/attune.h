@@ -58,22 +58,30 @@ struct Options {
 // of 0 means the dense default: what the shape in the comment gives.
 struct AttentionArgs {
   std::uint64_t q = 0;    // bf16 [batch, seqlen_q, num_q_heads, head_dim]
-  std::uint64_t k = 0;    // bf16 [batch, capacity, num_kv_heads, head_dim]
-  std::uint64_t v = 0;    // bf16, as k
+  std::uint64_t k = 0;    // bf16 [sequences, capacity, num_kv_heads, head_dim]; paged layouts:
+                          // [pages, page_size, ...]; unified ones: rows of 640 (templates/config.h)
+  std::uint64_t v = 0;    // bf16, as k; 0 for unified layouts
   std::uint64_t out = 0;  // bf16, as q
   std::uint64_t lse = 0;  // float [batch, seqlen_q, num_q_heads], natural log; 0: not written
   std::uint64_t kv_len =
       0;  // int32 [batch] in device memory: cached tokens including the query tokens
   std::uint64_t workspace =
       0;  // workspace_bytes(), 256-byte aligned, any content; not shared by concurrent launches
-  std::int64_t capacity =
-      0;  // KV rows per sequence: dense batch stride, and the ring's modulus for the ring layout
+  std::int64_t capacity = 0;  // KV rows per sequence: dense batch stride, the ring's modulus for the
+                              // ring layout, rows that a block table's row names for paged ones
   std::int64_t q_strides[3] = {0, 0, 0};  // batch, token, head
-  std::int64_t k_strides[3] = {0, 0, 0};
+  std::int64_t k_strides[3] = {0, 0, 0};  // batch is a sequence, or a page
   std::int64_t v_strides[3] = {0, 0, 0};
   std::int64_t out_strides[3] = {0, 0, 0};
   float sm_scale = 1.0f;
   float softcap = 0.0f;  // > 0 for problems with softcap, 0 otherwise
+  int seqlen_q = 0;      // of a prefill chunk, at most the problem's; 0: the problem's
+  int kv_len_add = 0;    // added to every kv_len: seqlen_q, where kv_len counts the tokens before
+  std::uint64_t sequence = 0;     // int32 [batch] in device memory: whose K/V and block table each
+                                  // batch entry reads; 0: its own
+  std::uint64_t block_table = 0;  // int32 [sequences, block_table_stride] in device memory: page ids;
+                                  // entries past a sequence's last token are not read
+  std::int64_t block_table_stride = 0;  // 0: capacity / page_size
 };
 
 // How good a prepared answer is.

@@ -68,6 +68,10 @@ typedef struct attune_args {
   int64_t q_strides[3], k_strides[3], v_strides[3], out_strides[3];
   float sm_scale;
   float softcap;
+  int32_t seqlen_q;
+  int32_t kv_len_add;
+  uint64_t sequence, block_table;
+  int64_t block_table_stride;
 } attune_args;
 
 ATTUNE_API const char* attune_version(void);

@@ -142,6 +142,11 @@ AttentionArgs args_of(const attune_args& given) {
   std::copy_n(c.out_strides, 3, args.out_strides);
   args.sm_scale = c.sm_scale;
   args.softcap = c.softcap;
+  args.seqlen_q = c.seqlen_q;
+  args.kv_len_add = c.kv_len_add;
+  args.sequence = c.sequence;
+  args.block_table = c.block_table;
+  args.block_table_stride = c.block_table_stride;
   return args;
 }
 

@@ -7,7 +7,8 @@
 // Sync      griddepcontrol_wait: the partials are visible. One __syncthreads: the warps' sums are
 //           visible to the first warp, which writes.
 // Splits    the same plan as in the split kernel, from the same kv_len. One split or none: nothing
-//           to do, the split kernel has written the row.
+//           to do, the split kernel has written the row. Invariant: the chunk's number decides which
+//           warp adds it, and a chunk that the row does not see changes no bit.
 #pragma once
 
 #include "templates/config.h"
@@ -38,13 +39,15 @@ struct PartialSum {
     const float keep = ex2(max - subtract);
     const float take = ex2(other_max - subtract);
     max = new_max;
-    weight = weight * keep + other_weight * take;
+    weight = __fmaf_rn(weight, keep, __fmul_rn(other_weight, take));
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) value[i] = value[i] * keep + other[i] * take;
+    for (int i = 0; i < kCount; ++i) {
+      value[i] = __fmaf_rn(value[i], keep, __fmul_rn(other[i], take));
+    }
   }
 };
 
-template <KernelConfig kConfig, int kHeadDim>
+template <KernelConfig kConfig, int kHeadDim, bool kInvariant>
 __device__ __forceinline__ void combine(const AttentionParams& p) {
   constexpr int BLOCK_M = kConfig.block_m;
   constexpr int kColumns = combine_columns(kHeadDim);
@@ -66,9 +69,20 @@ __device__ __forceinline__ void combine(const AttentionParams& p) {
   const int row_block = packed / BLOCK_M;
   const int first_row = row_block * BLOCK_M;
   const int last_row = min(first_row + BLOCK_M, p.seqlen_q * p.group_size) - 1;
-  const KeyRange keys = visible_keys(p.kv_len[batch_idx], p.seqlen_q, first_row / p.group_size,
-                                     last_row / p.group_size, p.window, p.causal);
-  const int num_splits = plan_splits(keys, kConfig.block_n, p.split_cap).num_splits;
+  const KeyRange keys =
+      visible_keys(p.kv_len[batch_idx] + p.kv_len_add, p.seqlen_q, first_row / p.group_size,
+                   last_row / p.group_size, p.window, p.causal);
+  // The first split that this warp adds.
+  int first_split = warp;
+  int num_splits;
+  if constexpr (kInvariant) {
+    const ChunkPlan plan =
+        plan_chunks(chunk_rule(kHeadDim, p.num_kv_heads, p.window), keys, p.split_cap);
+    num_splits = plan.num_chunks;
+    first_split = (warp - plan.first_chunk % kWarps + kWarps) % kWarps;
+  } else {
+    num_splits = plan_splits(keys, kConfig.block_n, p.split_cap).num_splits;
+  }
   const int64 first = partial_row(batch_idx, p.num_kv_heads, kv_head, p.num_row_blocks, row_block,
                                   p.split_cap, 0, BLOCK_M, packed - first_row);
   const float* const lse_partial = p.lse_partial + first;
@@ -80,7 +94,7 @@ __device__ __forceinline__ void combine(const AttentionParams& p) {
   if (num_splits <= 1) return;
 
   PartialSum<kLaneColumns> sum;
-  for (int split = warp; split < num_splits; split += kWarps * kLoads) {
+  for (int split = first_split; split < num_splits; split += kWarps * kLoads) {
     float lse[kLoads];
     LaneColumns part[kLoads];
 #pragma unroll

@@ -6,15 +6,52 @@
 
 namespace attune {
 
+// Where token p of a sequence lies, and what its row holds.
 enum class KvLayout : int {
-  kContiguous,  // token p of a sequence is row p of its buffer
-  kRing,        // token p of a sequence is row p % ring_capacity
+  kContiguous,    // row p of the sequence's buffers of K and of V
+  kRing,          // row p % ring_capacity of them
+  kPaged,         // row p % page_size of the pages block_table[p / page_size] of K and of V
+  kUnified,       // as contiguous, in one buffer of unified rows
+  kUnifiedPaged,  // as paged, in one pool of unified rows
 };
+constexpr bool is_paged(KvLayout layout) {
+  return layout == KvLayout::kPaged || layout == KvLayout::kUnifiedPaged;
+}
+constexpr bool is_unified(KvLayout layout) {
+  return layout == KvLayout::kUnified || layout == KvLayout::kUnifiedPaged;
+}
+
+// The unified row of a global layer whose K and V come from one projection (kernels.md 5.5):
+//   [K_rot 128 | V_id 384 | V_rot 128]
+// Scores contract columns 0..511 with a query in the order of unified_query_dim, whose V_id part
+// carries K's norm weight; columns 128..639 are V in the order of unified_value_dim.
+// ROT are the head dimensions 0..63 and 256..319, in this order; the others are "id".
+constexpr int kUnifiedHeadDim = 512;
+constexpr int kUnifiedRotated = 128;
+constexpr int kUnifiedColumns = kUnifiedHeadDim + kUnifiedRotated;
+// The head dimension of column `column` of a unified query.
+constexpr int unified_query_dim(int column) {
+  if (column < 64) return column;
+  return column < 128 ? column + 192 : column < 320 ? column - 64 : column;
+}
+// The head dimension of column kUnifiedRotated + `column` of a unified row.
+constexpr int unified_value_dim(int column) {
+  if (column < 192) return column + 64;
+  return column < 384 ? column + 128 : column < 448 ? column - 384 : column - 192;
+}
+// Elements of a row of a layout.
+constexpr int kv_row_columns(KvLayout layout, int head_dim) {
+  return is_unified(layout) ? kUnifiedColumns : head_dim;
+}
+
+// Pages of a paged layout hold a power of two of rows.
+constexpr int kMinPageSize = 16;
+constexpr int kMaxPageSize = 256;
 
 struct KernelConfig {
   int block_m;     // packed query rows per CTA (tokens x heads of one KV head), a multiple of 16
   int block_n;     // KV rows of one tile, a multiple of 16
-  int num_stages;  // K slots in shared memory, and as many V slots
+  int num_stages;  // K slots in shared memory, and as many V slots; slots of unified rows
   int num_warps;   // warps per CTA
 
   friend constexpr bool operator==(const KernelConfig&, const KernelConfig&) = default;
@@ -74,12 +111,18 @@ constexpr WarpGrid score_warp_grid(const KernelConfig& config) {
 // ldmatrix into different banks for every BLOCK_N that is a multiple of 16.
 constexpr int probability_pitch(const KernelConfig& config) { return config.block_n + 8; }
 
+// Elements of one stage of KV tiles in shared memory.
+constexpr int kv_stage_elements(const KernelConfig& config, int head_dim, KvLayout layout) {
+  return config.block_n * (is_unified(layout) ? kUnifiedColumns : 2 * head_dim);
+}
+
 // Shared memory of one CTA of the split-KV kernel in bytes:
 // Q | K slots | V slots | P | row offsets | row limits | row maxima and sums per token group | row
-// scales.
-constexpr int splitkv_smem_bytes(const KernelConfig& config, int head_dim) {
+// scales. Unified rows have one kind of slot.
+constexpr int splitkv_smem_bytes(const KernelConfig& config, int head_dim, KvLayout layout) {
   const int rows = config.block_m;
-  const int tiles = rows * head_dim + 2 * config.num_stages * config.block_n * head_dim;
+  const int tiles =
+      rows * head_dim + config.num_stages * kv_stage_elements(config, head_dim, layout);
   const int probabilities = rows * probability_pitch(config);
   const int row_bytes = 8 + 8 + 4 * (score_warp_grid(config).tokens + 1);
   return (tiles + probabilities) * kBytesPerElement + rows * row_bytes;

@@ -1,16 +1,23 @@
 #include "templates/family.h"
 
+#include <algorithm>
 #include <array>
 #include <set>
 
 #include <fmt/format.h>
 
 #include "common/error.h"
+#include "templates/split_plan.h"
 
 namespace attune {
 namespace {
 
-constexpr std::array<Family, 1> kFamilies = {Family{"splitkv", "templates/splitkv.cuh", 80}};
+std::optional<Unsupported> splitkv_limits(const KernelConfig& config, int head_dim, KvLayout);
+
+constexpr std::array kFamilies = {
+    Family{"splitkv", "templates/splitkv.cuh", "attune::splitkv", 80, true, splitkv_smem_bytes,
+           splitkv_limits},
+};
 
 const EmbeddedFile& embedded_file(std::string_view name) {
   for (const EmbeddedFile& file : embedded_files()) {
@@ -58,7 +65,24 @@ std::optional<int> take_field(char letter, std::string_view* text) {
 constexpr std::string_view kConfigForm = "m<BLOCK_M>n<BLOCK_N>s<stages>w<warps>";
 constexpr std::string_view kCandidateForm = "<family>/m<BLOCK_M>n<BLOCK_N>s<stages>w<warps>/x<cap>";
 constexpr std::string_view kVariantForm =
-    "<family>/d<head_dim>/<layout>/<dtype>[/softcap]/m<BLOCK_M>n<BLOCK_N>s<stages>w<warps>";
+    "<family>/d<head_dim>/<layout>/<dtype>[/softcap][/invariant]/m<BLOCK_M>n<BLOCK_N>s<stages>"
+    "w<warps>";
+
+// Packed rows of an invariant prefill: its partial results take a row of every chunk.
+constexpr int kMaxInvariantRows = 512;
+
+std::optional<Unsupported> splitkv_limits(const KernelConfig& config, int head_dim, KvLayout) {
+  if (score_warp_grid(config).rows == 0) {
+    return Unsupported{fmt::format("{} warps do not divide a {}x{} score tile", config.num_warps,
+                                   config.block_m, config.block_n)};
+  }
+  const int columns = head_dim / config.num_warps;
+  if (columns % kOutputColumnsPerWarp != 0 || columns == 0) {
+    return Unsupported{fmt::format("head_dim={} over num_warps={} is no multiple of {} columns",
+                                   head_dim, config.num_warps, kOutputColumnsPerWarp)};
+  }
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -82,20 +106,25 @@ KernelConfig parse_config(std::string_view text) {
 }
 
 std::string Variant::text() const {
-  return fmt::format("{}/d{}/{}/{}{}/{}", family, head_dim, name_of(kv_layout), name_of(dtype),
-                     softcap ? "/softcap" : "", text_of(config));
+  return fmt::format("{}/d{}/{}/{}{}{}/{}", family, head_dim, name_of(kv_layout), name_of(dtype),
+                     softcap ? "/softcap" : "", invariant ? "/invariant" : "", text_of(config));
 }
 
 Variant Variant::parse(std::string_view text) {
   const auto parts = split(text, '/');
-  if (parts.size() < 5 || parts.size() > 6) bad_text("variant", text, kVariantForm);
+  if (parts.size() < 5 || parts.size() > 7) bad_text("variant", text, kVariantForm);
   Variant variant;
   variant.family = parts[0];
   std::string_view head_dim = parts[1];
   variant.head_dim = take_field('d', &head_dim).value_or(0);
-  variant.kv_layout =
-      parts[2] == name_of(KvLayout::kRing) ? KvLayout::kRing : KvLayout::kContiguous;
-  variant.softcap = parts.size() == 6;
+  for (const KvLayout layout : kKvLayouts) {
+    if (parts[2] == name_of(layout)) variant.kv_layout = layout;
+  }
+  const auto is_on = [&](std::string_view word) {
+    return std::find(parts.begin() + 4, parts.end() - 1, word) != parts.end() - 1;
+  };
+  variant.softcap = is_on("softcap");
+  variant.invariant = is_on("invariant");
   variant.config = parse_config(parts.back());
   if (variant.text() != text) bad_text("variant", text, kVariantForm);
   return variant;
@@ -120,10 +149,12 @@ Candidate Candidate::parse(std::string_view text) {
 }
 
 Variant Candidate::variant(const Problem& problem) const {
-  return {family, problem.head_dim, problem.kv_layout, problem.softcap, problem.dtype, config};
+  return {family,          problem.head_dim,  problem.kv_layout,
+          problem.softcap, problem.invariant, problem.dtype,
+          config};
 }
 
-std::vector<KernelConfig> Family::configs(int head_dim) const {
+std::vector<KernelConfig> Family::configs(int head_dim, KvLayout layout) const {
   std::vector<KernelConfig> all;
   for (const int block_m : {16, 32, 64, 128}) {
     for (const int block_n : {16, 32, 64, 128}) {
@@ -133,7 +164,7 @@ std::vector<KernelConfig> Family::configs(int head_dim) const {
           const int keys_in_flight = block_n * num_stages;
           if (keys_in_flight < kMinKeysInFlight || keys_in_flight > kMaxKeysInFlight) continue;
           if (block_m * block_n > kMaxScoresPerThread * num_warps * kWarpSize) continue;
-          if (!static_limits(config, head_dim)) all.push_back(config);
+          if (!static_limits(config, head_dim, layout)) all.push_back(config);
         }
       }
     }
@@ -141,7 +172,8 @@ std::vector<KernelConfig> Family::configs(int head_dim) const {
   return all;
 }
 
-std::optional<Unsupported> Family::static_limits(const KernelConfig& config, int head_dim) const {
+std::optional<Unsupported> Family::static_limits(const KernelConfig& config, int head_dim,
+                                                 KvLayout layout) const {
   constexpr int kLargest = 1 << 10;  // of any field: sizes computed from it stay far inside an int
   for (const int field : {config.block_m, config.block_n, config.num_stages, config.num_warps}) {
     if (field < 1 || field > kLargest) {
@@ -156,28 +188,36 @@ std::optional<Unsupported> Family::static_limits(const KernelConfig& config, int
     return Unsupported{fmt::format("block_n={} is above the shortest ring, {} rows", config.block_n,
                                    kMinRingCapacity)};
   }
-  if (score_warp_grid(config).rows == 0) {
-    return Unsupported{fmt::format("{} warps do not divide a {}x{} score tile", config.num_warps,
-                                   config.block_m, config.block_n)};
+  if (is_unified(layout) && head_dim != kUnifiedHeadDim) {
+    return Unsupported{
+        fmt::format("head_dim={}: unified rows are defined for {}", head_dim, kUnifiedHeadDim)};
   }
-  const int columns = head_dim / config.num_warps;
-  if (columns % kOutputColumnsPerWarp != 0 || columns == 0) {
-    return Unsupported{fmt::format("head_dim={} over num_warps={} is no multiple of {} columns",
-                                   head_dim, config.num_warps, kOutputColumnsPerWarp)};
-  }
-  return std::nullopt;
+  return template_limits(config, head_dim, layout);
 }
 
 std::optional<Unsupported> Family::supports(const Problem& problem,
                                             const KernelConfig& config) const {
-  return static_limits(config, problem.head_dim);
+  if (!splits_keys && problem.op != Op::kPrefill) {
+    return Unsupported{fmt::format("{} has no use for the CTAs that few rows leave idle", name)};
+  }
+  if (problem.invariant && !splits_keys) {
+    return Unsupported{fmt::format("{} sums a row's keys up in one go, not in chunks", name)};
+  }
+  if (problem.invariant && config.block_n != invariant_block_n(problem.head_dim)) {
+    return Unsupported{fmt::format("block_n={}: an invariant row is summed up in tiles of {}",
+                                   config.block_n, invariant_block_n(problem.head_dim))};
+  }
+  if (problem.invariant && problem.num_rows() > kMaxInvariantRows) {
+    return Unsupported{fmt::format("rows={}: invariant partial results take at most {} rows",
+                                   problem.num_rows(), kMaxInvariantRows)};
+  }
+  return static_limits(config, problem.head_dim, problem.kv_layout);
 }
 
 Digest Family::template_digest() const {
   std::set<std::string_view> files;
-  for (const std::string_view entry : {entry_file, std::string_view("templates/combine.cuh")}) {
-    collect_includes(entry, &files);
-  }
+  collect_includes(entry_file, &files);
+  if (splits_keys) collect_includes("templates/combine.cuh", &files);
   std::string all;
   for (const std::string_view file : files) {
     all += fmt::format("{}:{}\n", file, digest_of(embedded_file(file).text).text());
@@ -192,6 +232,16 @@ const Family* find_family(std::string_view name) {
     if (family.name == name) return &family;
   }
   return nullptr;
+}
+
+const Family& known_family(std::string_view name) {
+  if (const Family* family = find_family(name)) return *family;
+  std::string known;
+  for (const Family& family : kFamilies) {
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", family.name);
+  }
+  throw InvalidArgument("unknown kernel family", fmt::format("'{}'", name),
+                        fmt::format("the families are {}", known));
 }
 
 }  // namespace attune

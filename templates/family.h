@@ -30,10 +30,12 @@ struct Variant {
   int head_dim = 0;
   KvLayout kv_layout = KvLayout::kContiguous;
   bool softcap = false;
+  bool invariant = false;
   DataType dtype = DataType::kBf16;
   KernelConfig config{};
 
-  // "splitkv/d512/contiguous/bf16/m16n64s2w8", with "/softcap" before the config when it is on.
+  // "splitkv/d512/contiguous/bf16/m16n64s2w8", with "/softcap" and "/invariant" before the config
+  // when they are on.
   std::string text() const;
   static Variant parse(std::string_view text);
   friend auto operator<=>(const Variant&, const Variant&) = default;
@@ -62,22 +64,33 @@ struct Unsupported {
 
 struct Family {
   std::string_view name;
-  std::string_view entry_file;  // "templates/splitkv.cuh"
-  int min_compute_capability;   // 80 for sm_80
+  std::string_view entry_file;      // "templates/splitkv.cuh"
+  std::string_view entry_function;  // "attune::splitkv"
+  int min_compute_capability;       // 80 for sm_80
+  bool splits_keys;                 // its CTAs share a row's keys, and a combine merges them
+  // Dynamic shared memory of a CTA.
+  int (*smem_bytes)(const KernelConfig& config, int head_dim, KvLayout layout);
+  // What the template's static_asserts state beyond the limits that all families share.
+  std::optional<Unsupported> (*template_limits)(const KernelConfig& config, int head_dim,
+                                                KvLayout layout);
 
-  // Configs that the template can be instantiated with at this head_dim, before any device limit.
-  std::vector<KernelConfig> configs(int head_dim) const;
+  // Configs that the template can be instantiated with, before any device limit.
+  std::vector<KernelConfig> configs(int head_dim, KvLayout layout) const;
   // Whether the template's own static limits admit this problem and config.
   std::optional<Unsupported> supports(const Problem& problem, const KernelConfig& config) const;
   // Whether the template can be instantiated at all: the limits its static_asserts state.
-  std::optional<Unsupported> static_limits(const KernelConfig& config, int head_dim) const;
-  // Digest of the template, of the combine and of every file they include, by content.
+  std::optional<Unsupported> static_limits(const KernelConfig& config, int head_dim,
+                                           KvLayout layout) const;
+  // Digest of the template, of the combine where it has one and of every file they include, by
+  // content.
   Digest template_digest() const;
 };
 
 std::span<const Family> families();
 // nullptr when there is no family of that name.
 const Family* find_family(std::string_view name);
+// Throws InvalidArgument when there is no family of that name.
+const Family& known_family(std::string_view name);
 
 // A file of templates/ embedded in the library at build time.
 struct EmbeddedFile {

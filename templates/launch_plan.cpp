@@ -1,6 +1,9 @@
 #include "templates/launch_plan.h"
 
 #include <algorithm>
+#include <bit>
+
+#include "templates/split_plan.h"
 
 namespace attune {
 namespace {
@@ -11,17 +14,30 @@ std::size_t round_up(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
+// Splits that a row's keys come in at most: for chunks their number, whatever the candidate says.
+int split_cap_of(const Problem& problem, const Candidate& candidate) {
+  if (!problem.invariant) return candidate.split_cap;
+  return invariant_split_cap(problem);
+}
+
 }  // namespace
 
 int min_ring_capacity(const Problem& problem) {
   return std::max(problem.window + problem.seqlen_q - 1, kMinRingCapacity);
 }
 
+int invariant_split_cap(const Problem& problem) {
+  const ChunkRule rule = chunk_rule(problem.head_dim, problem.num_kv_heads, problem.window);
+  if (problem.window == 0) return chunk_of(rule, problem.kv.max - 1) + 1;
+  return (problem.window + problem.seqlen_q - 2) / rule.grain + 2;
+}
+
 LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate) {
   const KernelConfig& config = candidate.config;
+  const Family& family = known_family(candidate.family);
   LaunchPlan plan;
   plan.num_row_blocks = (problem.num_rows() + config.block_m - 1) / config.block_m;
-  plan.split_cap = candidate.split_cap;
+  plan.split_cap = split_cap_of(problem, candidate);
   const auto blocks = static_cast<unsigned>(plan.num_row_blocks);
   const auto kv_heads = static_cast<unsigned>(problem.num_kv_heads);
   const auto batch = static_cast<unsigned>(problem.batch);
@@ -29,7 +45,7 @@ LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate) {
   // CTAs in step are merged on the way to L2 (h200-constants.md 4).
   plan.split.grid = {blocks * static_cast<unsigned>(plan.split_cap), kv_heads, batch};
   plan.split.block = {static_cast<unsigned>(config.num_warps * kWarpSize), 1, 1};
-  plan.split.smem_bytes = splitkv_smem_bytes(config, problem.head_dim);
+  plan.split.smem_bytes = family.smem_bytes(config, problem.head_dim, problem.kv_layout);
   plan.needs_combine = plan.split_cap > 1;
   if (plan.needs_combine) {
     const auto slices = static_cast<unsigned>(problem.head_dim / combine_columns(problem.head_dim));
@@ -58,6 +74,7 @@ void set_plan_params(const Problem& problem, const LaunchPlan& plan, std::uint64
   params->split_cap = plan.split_cap;
   params->window = problem.window;
   params->causal = problem.causal ? 1 : 0;
+  params->page_shift = problem.page_size > 0 ? std::countr_zero(unsigned(problem.page_size)) : 0;
 }
 
 }  // namespace attune

@@ -40,11 +40,15 @@ struct LaunchPlan {
 // of the oldest query's window may be lost (design.md 6); and a tile must not wrap twice.
 int min_ring_capacity(const Problem& problem);
 
+// Chunks that a row of an invariant problem comes in at most (split_plan.h), over the problem's kv
+// range: with a window any range, without one no longer context can be served.
+int invariant_split_cap(const Problem& problem);
+
 // The workspace has to be 256-byte aligned and needs no initialization.
 LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate);
 
 // Fills the fields of AttentionParams that the problem and the plan decide, the partial pointers
-// included. Pointers, strides, sm_scale, softcap and ring_capacity are the caller's.
+// included. Pointers, strides, sm_scale, softcap, kv_len_add and ring_capacity are the caller's.
 void set_plan_params(const Problem& problem, const LaunchPlan& plan, std::uint64_t workspace,
                      AttentionParams* params);
 

@@ -5,34 +5,88 @@
 
 namespace attune {
 
-// Arguments of the split-KV kernel and of its combine. Strides are in elements; head_dim is
+// Arguments of the attention kernels and of the combine. Strides are in elements; head_dim is
 // contiguous. Every pointer to bf16 data and every stride times 2 is a multiple of 16 bytes.
 struct AttentionParams {
-  const void* q;       // bf16 [batch, seqlen_q, num_q_heads, head_dim], strides below
-  const void* k;       // bf16 [batch, capacity, num_kv_heads, head_dim], strides below
-  const void* v;       // bf16, shaped as k
-  void* out;           // bf16 [batch, seqlen_q, num_q_heads, head_dim], strides below
-  float* lse;          // [batch, seqlen_q, num_q_heads] contiguous, natural log; may be null
-  const int* kv_len;   // [batch], tokens in the cache including the query tokens
-  float* o_partial;    // [batch, num_kv_heads, num_row_blocks, split_cap, BLOCK_M, head_dim]
-  float* lse_partial;  // [batch, num_kv_heads, num_row_blocks, split_cap, BLOCK_M], log2
+  const void* q;        // bf16 [batch, seqlen_q, num_q_heads, head_dim], strides below
+  const void* k;        // bf16 [sequences, capacity, num_kv_heads, head_dim], strides below;
+                        // paged: [pages, page_size, ...]; unified: rows of kUnifiedColumns
+  const void* v;        // bf16, shaped as k; unused by unified layouts
+  void* out;            // bf16 [batch, seqlen_q, num_q_heads, head_dim], strides below
+  float* lse;           // [batch, seqlen_q, num_q_heads] contiguous, natural log; may be null
+  const int* kv_len;    // [batch]; with kv_len_add the tokens in the cache, query tokens included
+  const int* sequence;  // [batch], whose K/V and block table a batch entry reads; null: its own
+  const int* block_table;  // [sequences, block_table_stride], page ids of the paged layouts
+  float* o_partial;        // [batch, num_kv_heads, num_row_blocks, split_cap, BLOCK_M, head_dim]
+  float* lse_partial;      // [batch, num_kv_heads, num_row_blocks, split_cap, BLOCK_M], log2
 
   int64 q_batch_stride, q_token_stride, q_head_stride;
-  int64 k_batch_stride, k_token_stride, k_head_stride;
+  int64 k_batch_stride, k_token_stride, k_head_stride;  // batch: of a sequence, or of a page
   int64 v_batch_stride, v_token_stride, v_head_stride;
   int64 out_batch_stride, out_token_stride, out_head_stride;
+  int64 block_table_stride;
 
   int batch;
   int seqlen_q;
+  int kv_len_add;
   int num_kv_heads;
   int group_size;      // q heads per KV head
   int num_row_blocks;  // ceil(seqlen_q * group_size / BLOCK_M)
   int split_cap;       // most KV splits of a sequence; the device plans the real number from kv_len
   int window;          // keys a query sees, itself included; 0 is all
   int causal;          // 1: a query sees no key after itself
-  int ring_capacity;   // rows of the ring; 0 for the contiguous layout
+  int ring_capacity;   // rows of the ring; 0 for the other layouts
+  int page_shift;      // log2 of the page size of the paged layouts
   float sm_scale;      // factor on q.k, > 0
   float softcap;       // cap on the scaled score, > 0 in kernels compiled with it
+};
+
+// Arguments of the prologue: from the raw projections of new tokens to the queries of an attention
+// kernel and the rows of a KV cache. Strides are in elements, heads and head_dim are contiguous
+// within a token. A layer that reads another layer's cache has num_kv_heads 0 and writes no rows.
+struct PrologueParams {
+  const void* q;          // bf16 [batch, seqlen_q, num_q_heads, head_dim], raw q_proj
+  const void* k;          // bf16 [batch, seqlen_q, num_kv_heads, head_dim], raw k_proj
+  const void* v;          // bf16, raw v_proj; where V is made of the K projection, the same as k
+  const float* q_weight;  // [head_dim]; unified: times K's weight where the dimension is "id"
+  const float* k_weight;  // [head_dim]
+  const float* inv_freq;  // [num_pairs], of the pairs (i, i + head_dim / 2)
+  void* q_out;            // bf16 [batch, seqlen_q, num_q_heads, head_dim]; unified: in the order of
+                          // unified_query_dim
+  void* k_cache;          // as AttentionParams::k
+  void* v_cache;          // as AttentionParams::v
+  const int* kv_len;      // [batch], tokens in the cache before these
+  const int* sequence;    // as AttentionParams
+  const int* block_table;  // as AttentionParams
+
+  int64 q_batch_stride, q_token_stride;
+  int64 k_batch_stride, k_token_stride;
+  int64 v_batch_stride, v_token_stride;
+  int64 q_out_batch_stride, q_out_token_stride;
+  int64 k_cache_batch_stride, k_cache_token_stride, k_cache_head_stride;
+  int64 v_cache_batch_stride, v_cache_token_stride, v_cache_head_stride;
+  int64 block_table_stride;
+
+  int batch;
+  int seqlen_q;
+  int num_q_heads;
+  int num_kv_heads;
+  int num_pairs;
+  int ring_capacity;
+  int page_shift;
+  float eps;
+};
+
+// Writes single integers of the device's state (lengths, places in a batch, page ids): values
+// travel in the parameters, so nothing has to be kept alive until the launch runs.
+constexpr int kMaxStateWrites = 480;
+struct StateParams {
+  int* state;
+  int count;
+  struct Write {
+    int at;
+    int value;
+  } writes[kMaxStateWrites];
 };
 
 // Arguments of the kernel that fills benchmark buffers with reproducible bf16 noise.

@@ -13,11 +13,11 @@
 namespace attune {
 namespace {
 
-constexpr int kMaxSeqlenQ = 16;
 constexpr std::array kHeadDims = {64, 128, 256, 512};
+constexpr std::array kOps = {Op::kDecode, Op::kVerify, Op::kPrefill};
 constexpr const char* kForm =
     "the form is op/b<batch>/q<seqlen_q>/kv<min>[-<max>]/h<q heads>x<kv heads>/d<head_dim>"
-    "[/w<window>][/full][/softcap]/<layout>/<dtype>, for instance "
+    "[/w<window>][/full][/softcap][/invariant][/p<page_size>]/<layout>/<dtype>, for instance "
     "decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16";
 
 // Walks over the segments of a problem's text.
@@ -37,6 +37,12 @@ class Segments {
   }
   bool next_starts_with(std::string_view prefix) const {
     return idx_ < parts_.size() && parts_[idx_].starts_with(prefix);
+  }
+  // Whether the next segment is `prefix` and a digit.
+  bool next_is_numbered(std::string_view prefix) const {
+    if (!next_starts_with(prefix) || parts_[idx_].size() == prefix.size()) return false;
+    const char digit = parts_[idx_][prefix.size()];
+    return digit >= '0' && digit <= '9';
   }
   void expect_end() {
     if (idx_ != parts_.size()) fail(fmt::format("'{}' is left over", parts_[idx_]));
@@ -104,13 +110,15 @@ std::string Problem::text() const {
   if (window > 0) text += fmt::format("/w{}", window);
   if (!causal) text += "/full";
   if (softcap) text += "/softcap";
+  if (invariant) text += "/invariant";
+  if (page_size > 0) text += fmt::format("/p{}", page_size);
   return text + fmt::format("/{}/{}", name_of(kv_layout), name_of(dtype));
 }
 
 Problem Problem::parse(std::string_view text) {
   Segments segments(text);
   Problem problem;
-  problem.op = parse_name(segments, "op", std::array{Op::kDecode, Op::kVerify});
+  problem.op = parse_name(segments, "op", kOps);
   problem.batch = segments.prefixed("b", "batch");
   problem.seqlen_q = segments.prefixed("q", "seqlen_q");
   problem.kv = parse_kv_range(segments);
@@ -124,8 +132,10 @@ Problem Problem::parse(std::string_view text) {
   if (segments.next_starts_with("w")) problem.window = segments.prefixed("w", "window");
   problem.causal = !segments.take("full");
   problem.softcap = segments.take("softcap");
-  problem.kv_layout =
-      parse_name(segments, "layout", std::array{KvLayout::kContiguous, KvLayout::kRing});
+  problem.invariant = segments.take("invariant");
+  // The layout "paged" starts with a p too.
+  if (segments.next_is_numbered("p")) problem.page_size = segments.prefixed("p", "page_size");
+  problem.kv_layout = parse_name(segments, "layout", kKvLayouts);
   problem.dtype = parse_name(segments, "dtype", std::array{DataType::kBf16});
   segments.expect_end();
   problem.validate();
@@ -138,8 +148,10 @@ Problem Problem::parse(std::string_view text) {
 void Problem::validate() const {
   require(batch >= 1 && batch <= 65535, *this, "batch is 1 to 65535");
   require(op != Op::kDecode || seqlen_q == 1, *this, "decode has q1; use verify for more");
-  require(op != Op::kVerify || (seqlen_q >= 2 && seqlen_q <= kMaxSeqlenQ), *this,
-          fmt::format("verify has q2 to q{}", kMaxSeqlenQ));
+  require(op != Op::kVerify || (seqlen_q >= 2 && seqlen_q <= kMaxVerifyTokens), *this,
+          fmt::format("verify has q2 to q{}; use prefill for more", kMaxVerifyTokens));
+  require(op != Op::kPrefill || (seqlen_q >= 1 && seqlen_q <= kMaxPrefillTokens), *this,
+          fmt::format("prefill has q1 to q{}", kMaxPrefillTokens));
   require(kv.min >= 1 && kv.max >= kv.min && kv.max <= kMaxKvLen, *this,
           "kv is <min>[-<max>] with 1 <= min <= max <= 2^29");
   require(num_kv_heads >= 1 && num_kv_heads <= 65535 && num_q_heads >= num_kv_heads &&
@@ -151,12 +163,46 @@ void Problem::validate() const {
   require(window >= 0 && window <= kMaxWindow, *this, "the window is 0 (all) to 2^20 keys");
   require(kv_layout != KvLayout::kRing || window > 0, *this,
           "a ring holds a window's keys only: add /w<window> or use contiguous");
+  require(!invariant || causal, *this,
+          "an invariant row is the same whatever comes after it: drop /full");
+  require(!is_unified(kv_layout) || head_dim == kUnifiedHeadDim, *this,
+          fmt::format("unified rows are defined for head_dim {}", kUnifiedHeadDim));
+  const bool is_power_of_two = (page_size & (page_size - 1)) == 0;
+  require(!is_paged(kv_layout) ||
+              (page_size >= kMinPageSize && page_size <= kMaxPageSize && is_power_of_two),
+          *this,
+          fmt::format("a paged layout has /p<page_size>, a power of two from {} to {}",
+                      kMinPageSize, kMaxPageSize));
+  require(is_paged(kv_layout) || page_size == 0, *this,
+          "only paged layouts have pages: drop /p<page_size>");
 }
 
-std::string_view name_of(Op op) { return op == Op::kDecode ? "decode" : "verify"; }
+std::string_view name_of(Op op) {
+  switch (op) {
+    case Op::kDecode:
+      return "decode";
+    case Op::kVerify:
+      return "verify";
+    case Op::kPrefill:
+      return "prefill";
+  }
+  return "?";
+}
 
 std::string_view name_of(KvLayout layout) {
-  return layout == KvLayout::kRing ? "ring" : "contiguous";
+  switch (layout) {
+    case KvLayout::kContiguous:
+      return "contiguous";
+    case KvLayout::kRing:
+      return "ring";
+    case KvLayout::kPaged:
+      return "paged";
+    case KvLayout::kUnified:
+      return "unified";
+    case KvLayout::kUnifiedPaged:
+      return "unified-paged";
+  }
+  return "?";
 }
 
 std::string_view name_of(DataType) { return "bf16"; }

@@ -1,6 +1,7 @@
 // What is asked for: one attention problem, its text form and its parser.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <string>
 #include <string_view>
@@ -9,12 +10,17 @@
 
 namespace attune {
 
-enum class Op { kDecode, kVerify };
+enum class Op { kDecode, kVerify, kPrefill };
 enum class DataType { kBf16 };
+
+inline constexpr std::array kKvLayouts = {KvLayout::kContiguous, KvLayout::kRing, KvLayout::kPaged,
+                                   KvLayout::kUnified, KvLayout::kUnifiedPaged};
 
 // Lengths whose sums with a split's or a tile's stay inside an int.
 constexpr int kMaxKvLen = 1 << 29;
 constexpr int kMaxWindow = 1 << 20;
+constexpr int kMaxVerifyTokens = 16;
+constexpr int kMaxPrefillTokens = 1 << 16;
 
 // kv_len values that one choice of kernel has to be good for. Correctness never depends on it.
 struct KvRange {
@@ -26,12 +32,13 @@ struct KvRange {
 
 // Text form, one line, segments separated by '/', the ones in brackets left out at their default:
 //   op/b<batch>/q<seqlen_q>/kv<min>[-<max>]/h<q heads>x<kv heads>/d<head_dim>
-//     [/w<window>][/full][/softcap]/<layout>/<dtype>
+//     [/w<window>][/full][/softcap][/invariant][/p<page_size>]/<layout>/<dtype>
 //   verify/b1/q8/kv1-131072/h32x16/d256/w1024/ring/bf16
+//   prefill/b1/q512/kv1-131072/h32x4/d512/p64/unified-paged/bf16
 struct Problem {
   Op op = Op::kDecode;
   int batch = 1;
-  int seqlen_q = 1;  // 1 for decode, 2..16 for verify
+  int seqlen_q = 1;  // 1 for decode, 2..16 for verify; prefill: the longest chunk, 1..65536
   KvRange kv;
   int num_q_heads = 1;
   int num_kv_heads = 1;
@@ -39,6 +46,10 @@ struct Problem {
   int window = 0;        // keys a query sees, itself included; 0 is all
   bool causal = true;    // false is written "full"
   bool softcap = false;  // the score is capped; the cap itself is an argument of the launch
+  // The bits of a row depend on its position, its keys and nothing else: not on seqlen_q, batch,
+  // kv_len or the op. All problems that differ in those alone give the same bits.
+  bool invariant = false;
+  int page_size = 0;  // rows of a page of the paged layouts, a power of two; 0 for the others
   KvLayout kv_layout = KvLayout::kContiguous;
   DataType dtype = DataType::kBf16;
 

@@ -48,6 +48,61 @@ constexpr SplitPlan plan_splits(KeyRange keys, int block_n, int split_cap) {
   return {keys, (length - 1) / per_split + 1, per_split};
 }
 
+// Chunks of keys at fixed positions, for results that do not depend on how a row was computed: the
+// same keys are summed up together whatever kv_len, seqlen_q and the device are.
+// Full attention: [0, 2 * per_level * grain) is cut into chunks of `grain` keys; from there on every
+// doubling of the position into `per_level` chunks. Short contexts fill the device, and a long one
+// has chunks of at most 1 / per_level of it, which CTAs share out evenly.
+// A window: chunks of `grain` keys everywhere.
+struct ChunkRule {
+  int grain;      // keys; a multiple of BLOCK_N
+  int per_level;  // 0: all chunks alike
+};
+
+// The BLOCK_N of invariant kernels: the largest that every architecture from sm_80 on has room for.
+constexpr int invariant_block_n(int head_dim) { return head_dim >= 512 ? 32 : 64; }
+
+constexpr ChunkRule chunk_rule(int head_dim, int num_kv_heads, int window) {
+  // CTAs that all heads together should come to.
+  constexpr int kTarget = 128;
+  int per_head = kTarget;
+  while (per_head > 8 && per_head * num_kv_heads > kTarget) per_head /= 2;
+  if (window == 0) return {64, per_head};
+  int grain = invariant_block_n(head_dim);
+  while (2 * grain * per_head <= window) grain *= 2;
+  return {grain, 0};
+}
+
+// First key of a chunk.
+constexpr int chunk_begin(const ChunkRule& rule, int chunk) {
+  if (rule.per_level == 0 || chunk < rule.per_level) return chunk * rule.grain;
+  const int level = chunk / rule.per_level - 1;
+  return (rule.per_level + chunk % rule.per_level) * (rule.grain << level);
+}
+
+// The chunk of a key.
+constexpr int chunk_of(const ChunkRule& rule, int position) {
+  const int unit = position / rule.grain;
+  if (rule.per_level == 0 || unit < 2 * rule.per_level) return unit;
+  int level = 1;
+  while (unit >> (level + 1) >= rule.per_level) ++level;
+  return level * rule.per_level + (unit >> level);
+}
+
+// The chunks that [keys.begin, keys.end) touches, at most split_cap of them (the last ones).
+struct ChunkPlan {
+  KeyRange keys;
+  int first_chunk;
+  int num_chunks;  // 0 when no key is visible
+};
+constexpr ChunkPlan plan_chunks(const ChunkRule& rule, KeyRange keys, int split_cap) {
+  if (keys.end <= keys.begin) return {keys, 0, 0};
+  const int last = chunk_of(rule, keys.end - 1);
+  int first = chunk_of(rule, keys.begin);
+  if (last - first >= split_cap) first = last - split_cap + 1;
+  return {keys, first, last - first + 1};
+}
+
 // Row of o_partial and lse_partial that holds packed row `row` of a row block's split:
 // the layout [batch, num_kv_heads, num_row_blocks, split_cap, BLOCK_M].
 constexpr int64 partial_row(int batch_idx, int num_kv_heads, int kv_head, int num_row_blocks,

@@ -5,22 +5,26 @@
 // Grid      (num_row_blocks * split_cap, num_kv_heads, batch), row blocks fastest.
 // Threads   num_warps * 32.
 // Tiles     Q [BLOCK_M, head_dim] resident; K and V [BLOCK_N, head_dim], num_stages slots each;
-//           fp32 sums.
+//           fp32 sums. Unified rows: one tile [BLOCK_N, kUnifiedColumns] a stage, K and V alike.
 // Warps     scores: a grid of row groups x token groups (score_warp_grid); output: every warp owns
 //           head_dim / num_warps columns of all BLOCK_M rows.
 // Smem      Q | K slots | V slots | P | row offsets | row limits | row maxima (later sums) per
 //           token group | row scales.
 // Sync      per tile, each one cp_async_wait_group and/or one __syncthreads:
 //           A  K(tile) has arrived (one stage: its first half; A' its second, the first is free)
-//           B  the row maxima are visible, the slot of K(tile) is free
+//           B  the row maxima are visible, the slot of K(tile) is free (unified: not yet)
 //           C  P and the row scales are visible, V(tile) has arrived
 //           D  P, the scales and the slot of V(tile) are free
 // Splits    planned from kv_len on the device (split_plan.h); CTAs past the plan leave at once.
+// Invariant kernels take chunks and tiles at fixed positions, add the terms of a sum in an order
+//           that depends on head_dim alone, and round every product by name: keys that a row does
+//           not see, and other rows, change no bit of it. So BLOCK_M, warps and stages are free.
 // Limits    Family::static_limits. Keys at or beyond kv_len are never read.
 // Source    Flash-Decoding (Dao et al., 2023); online softmax (Milakov and Gimelshein, 2018).
 #pragma once
 
 #include "templates/config.h"
+#include "templates/device/kv_rows.cuh"
 #include "templates/device/mma.cuh"
 #include "templates/device/ptx.cuh"
 #include "templates/device/softmax.cuh"
@@ -31,7 +35,7 @@
 namespace attune {
 
 // Compile-time shape of the kernel and the byte offsets of its shared memory.
-template <KernelConfig kConfig, int kHeadDim>
+template <KernelConfig kConfig, int kHeadDim, KvLayout kLayout, bool kInvariant>
 struct SplitKvTraits {
   static constexpr int BLOCK_M = kConfig.block_m;
   static constexpr int BLOCK_N = kConfig.block_n;
@@ -53,22 +57,38 @@ struct SplitKvTraits {
 
   // With a single stage the next K tile can only be fetched into the slot that the scores still
   // read: freeing its columns in two halves starts the fetch earlier.
-  static constexpr int kKeyParts = kStages == 1 && kHeadDim >= 2 * kPanelColumns ? 2 : 1;
+  static constexpr bool kUnified = is_unified(kLayout);
+  static constexpr int kKeyParts =
+      !kUnified && kStages == 1 && kHeadDim >= 2 * kPanelColumns ? 2 : 1;
   static constexpr int kPartColumns = kHeadDim / kKeyParts;
   static constexpr int kGroupsPerTile = kKeyParts + 1;  // of cp.async
+  // Groups that may be pending when V(tile) has to be there. A unified row's next K is fetched no
+  // sooner than its V part.
+  static constexpr int kPendingAtValues = kGroupsPerTile * kStages - (kUnified ? 2 : 1);
 
-  static constexpr int kTileBytes = BLOCK_N * kHeadDim * kBytesPerElement;
+  // Partial sums of a row: of a warp's tokens, or of every 8 tokens where the warps must not matter.
+  static constexpr int kSums = kInvariant ? kTokenTiles : 1;
+  static constexpr int kRowSums = kInvariant ? BLOCK_N / kMmaTokens : kGrid.tokens;
+
+  static constexpr int kTileColumns = kv_row_columns(kLayout, kHeadDim);
+  static constexpr int kTileBytes = BLOCK_N * kTileColumns * kBytesPerElement;
   static constexpr int kPitch = probability_pitch(kConfig);
   static constexpr int kSmemK = BLOCK_M * kHeadDim * kBytesPerElement;
-  static constexpr int kSmemV = kSmemK + kStages * kTileBytes;
-  static constexpr int kSmemP = kSmemV + kStages * kTileBytes;
+  // A unified row's V part starts inside of its K tile.
+  static constexpr int kSmemV =
+      kSmemK + (kUnified ? kUnifiedRotated * kBytesPerElement : kStages * kTileBytes);
+  static constexpr int kSmemP = kSmemK + (kUnified ? 1 : 2) * kStages * kTileBytes;
   static constexpr int kSmemRowOffset = kSmemP + BLOCK_M * kPitch * kBytesPerElement;
   static constexpr int kSmemRowLimits = kSmemRowOffset + BLOCK_M * 8;
   static constexpr int kSmemRowMax = kSmemRowLimits + BLOCK_M * 8;
   static constexpr int kSmemScale = kSmemRowMax + kGrid.tokens * BLOCK_M * 4;
   static constexpr int kSmemBytes = kSmemScale + BLOCK_M * 4;
 
-  static_assert(kSmemBytes == splitkv_smem_bytes(kConfig, kHeadDim), "one formula for the size");
+  static_assert(kSmemBytes == splitkv_smem_bytes(kConfig, kHeadDim, kLayout),
+                "one formula for the size");
+  static_assert(kRowSums * 4 <= kPitch * kBytesPerElement, "the sums find room in P");
+  static_assert(!kUnified || kHeadDim == kUnifiedHeadDim, "unified rows have one head_dim");
+  static_assert(!kInvariant || BLOCK_N == invariant_block_n(kHeadDim), "tiles at fixed positions");
   static_assert(kGrid.rows > 0, "the warps divide the score tile");
   static_assert(kWarpColumns % kOutputColumnsPerWarp == 0, "a warp owns whole V fragments");
   static_assert(kTokenTiles == 1 || kTokenTiles % 2 == 0, "K fragments are 8 or 16 tokens");
@@ -77,6 +97,7 @@ struct SplitKvTraits {
 // What a CTA works on.
 struct SplitKvWork {
   int batch_idx;
+  int sequence;
   int kv_head;
   int row_block;
   int split;
@@ -84,45 +105,64 @@ struct SplitKvWork {
   int first_row;  // packed rows [first_row, first_row + BLOCK_M), those from num_rows on are
                   // padding
   int num_rows;
-  int num_splits;  // of this row block
-  int begin;       // keys of this split
+  int num_splits;     // of this row block
+  int begin;          // first tile's first key of this split
+  int visible_begin;  // keys before it are seen by no row
   int end;
 };
 
 // False when the CTA is past the plan. Without any visible key split 0 still writes the zero rows.
-template <KernelConfig kConfig>
+template <KernelConfig kConfig, int kHeadDim, bool kInvariant>
 __device__ __forceinline__ bool find_work(const AttentionParams& p, SplitKvWork& work) {
   work.row_block = blockIdx.x % p.num_row_blocks;
   work.split = blockIdx.x / p.num_row_blocks;
   work.kv_head = blockIdx.y;
   work.batch_idx = blockIdx.z;
+  work.sequence = sequence_of(p, work.batch_idx);
   work.num_rows = p.seqlen_q * p.group_size;
   work.first_row = work.row_block * kConfig.block_m;
   const int last_row = min(work.first_row + kConfig.block_m, work.num_rows) - 1;
-  work.kv_len = p.kv_len[work.batch_idx];
+  work.kv_len = p.kv_len[work.batch_idx] + p.kv_len_add;
   const KeyRange keys = visible_keys(work.kv_len, p.seqlen_q, work.first_row / p.group_size,
                                      last_row / p.group_size, p.window, p.causal);
-  const SplitPlan plan = plan_splits(keys, kConfig.block_n, p.split_cap);
-  work.num_splits = plan.num_splits;
-  work.begin = keys.begin + work.split * plan.keys_per_split;
-  work.end = min(work.begin + plan.keys_per_split, keys.end);
-  return work.split < max(plan.num_splits, 1);
+  work.visible_begin = keys.begin;
+  if constexpr (kInvariant) {
+    const ChunkRule rule = chunk_rule(kHeadDim, p.num_kv_heads, p.window);
+    const ChunkPlan plan = plan_chunks(rule, keys, p.split_cap);
+    work.num_splits = plan.num_chunks;
+    // The last chunks are the longest and start first.
+    work.split = max(plan.num_chunks, 1) - 1 - work.split;
+    if (work.split < 0) return false;
+    const int chunk = plan.first_chunk + work.split;
+    const int begin = chunk_begin(rule, chunk);
+    // Tiles that no row sees are left out.
+    work.begin = begin + max(keys.begin - begin, 0) / kConfig.block_n * kConfig.block_n;
+    work.end = min(chunk_begin(rule, chunk + 1), keys.end);
+    return true;
+  } else {
+    const SplitPlan plan = plan_splits(keys, kConfig.block_n, p.split_cap);
+    work.num_splits = plan.num_splits;
+    work.begin = keys.begin + work.split * plan.keys_per_split;
+    work.end = min(work.begin + plan.keys_per_split, keys.end);
+    return work.split < max(plan.num_splits, 1);
+  }
 }
 
-template <KernelConfig kConfig, int kHeadDim, KvLayout kLayout, bool kSoftcap>
+template <KernelConfig kConfig, int kHeadDim, KvLayout kLayout, bool kSoftcap, bool kInvariant>
 struct SplitKv {
-  using T = SplitKvTraits<kConfig, kHeadDim>;
+  using T = SplitKvTraits<kConfig, kHeadDim, kLayout, kInvariant>;
   static constexpr int BLOCK_M = T::BLOCK_M;
   static constexpr int BLOCK_N = T::BLOCK_N;
 
   const AttentionParams& p;
   const SplitKvWork& work;
   unsigned char* smem;
+  ScoreScale<kSoftcap> scale;
   int thread = threadIdx.x;
   int lane = threadIdx.x % kWarpSize;
   int warp = threadIdx.x / kWarpSize;
-  KvSource key;
-  KvSource value;
+  KvRows<kLayout> key;
+  KvRows<kLayout> value;
   int num_tiles;
 
   // Place of the warp in the score tile, first column in the output.
@@ -133,9 +173,9 @@ struct SplitKv {
 
   // Rows whose scores this thread holds: two per row tile.
   KeyRange limits[T::kRowTiles][2];
-  float row_max[T::kRowTiles][2];
-  float row_sum[T::kRowTiles][2];  // of this thread's tokens only
-  KeyRange unmasked;               // keys that every row of the block sees
+  float row_max[T::kRowTiles][2];            // of kept scores
+  float row_sum[T::kRowTiles][2][T::kSums];  // of this thread's tokens only
+  KeyRange unmasked;                         // keys that every row of the block sees
 
   float scores[T::kRowTiles][T::kTokenTiles][4];
   float output[T::kOutputRowTiles][T::kColumnTiles][4];
@@ -146,6 +186,10 @@ struct SplitKv {
   // [token groups][BLOCK_M]
   __device__ __forceinline__ float* row_max_of_group() const {
     return reinterpret_cast<float*>(smem + T::kSmemRowMax);
+  }
+  // [kRowSums][BLOCK_M], where P was
+  __device__ __forceinline__ float* row_sums() const {
+    return reinterpret_cast<float*>(smem + T::kSmemP);
   }
   __device__ __forceinline__ float* row_scale() const {
     return reinterpret_cast<float*>(smem + T::kSmemScale);
@@ -177,12 +221,10 @@ struct SplitKv {
   }
 
   __device__ __forceinline__ void start() {
-    key = {static_cast<const uint16*>(p.k) + work.batch_idx * p.k_batch_stride +
-               work.kv_head * p.k_head_stride,
-           p.k_token_stride, p.ring_capacity};
-    value = {static_cast<const uint16*>(p.v) + work.batch_idx * p.v_batch_stride +
-                 work.kv_head * p.v_head_stride,
-             p.v_token_stride, p.ring_capacity};
+    key = kv_rows<kLayout>(p, work.sequence, work.kv_head, p.k_batch_stride, p.k_token_stride,
+                           p.k_head_stride);
+    value = kv_rows<kLayout>(p, work.sequence, work.kv_head, p.v_batch_stride, p.v_token_stride,
+                             p.v_head_stride);
     num_tiles = (work.end - work.begin + BLOCK_N - 1) / BLOCK_N;
     token_group = warp % T::kGrid.tokens;
     warp_row = warp / T::kGrid.tokens * T::kWarpRows;
@@ -215,7 +257,8 @@ struct SplitKv {
       for (int half = 0; half < 2; ++half) {
         limits[m][half] = row_limits()[score_row(m, half)];
         row_max[m][half] = negative_infinity();
-        row_sum[m][half] = 0.0f;
+#pragma unroll
+        for (int i = 0; i < T::kSums; ++i) row_sum[m][half][i] = 0.0f;
       }
     }
     const int last_row = min(BLOCK_M, work.num_rows - work.first_row) - 1;
@@ -230,12 +273,17 @@ struct SplitKv {
     }
   }
 
+  template <int kColumn, int kColumns>
+  __device__ __forceinline__ void copy_tile(int slots, const void* buffer,
+                                            const KvRows<kLayout>& rows, int tile) {
+    if (tile >= num_tiles) return;
+    copy_kv_tile<BLOCK_N, T::kTileColumns, kColumn, kColumns, T::kThreads, kLayout>(
+        tile_address(slots) + tile % T::kStages * T::kTileBytes, static_cast<const uint16*>(buffer),
+        rows, work.begin + tile * BLOCK_N, work.visible_begin, work.end, thread);
+  }
   template <int kPart>
   __device__ __forceinline__ void copy_key_part(int tile) {
-    if (tile >= num_tiles) return;
-    copy_kv_tile<BLOCK_N, kHeadDim, kPart * T::kPartColumns, T::kPartColumns, T::kThreads, kLayout>(
-        tile_address(T::kSmemK) + tile % T::kStages * T::kTileBytes, key,
-        work.begin + tile * BLOCK_N, work.end, thread);
+    copy_tile<kPart * T::kPartColumns, T::kPartColumns>(T::kSmemK, p.k, key, tile);
   }
   // One cp.async group each, empty past the last tile, in the order K(0) V(0) K(1) V(1) ...
   template <int kPart>
@@ -243,11 +291,12 @@ struct SplitKv {
     copy_key_part<kPart>(tile);
     cp_async_commit_group();
   }
+  // Of a unified row the columns that the scores have no use for.
   __device__ __forceinline__ void start_value_copy(int tile) {
-    if (tile < num_tiles) {
-      copy_kv_tile<BLOCK_N, kHeadDim, 0, kHeadDim, T::kThreads, kLayout>(
-          tile_address(T::kSmemV) + tile % T::kStages * T::kTileBytes, value,
-          work.begin + tile * BLOCK_N, work.end, thread);
+    if constexpr (T::kUnified) {
+      copy_tile<kHeadDim, T::kTileColumns - kHeadDim>(T::kSmemK, p.k, key, tile);
+    } else {
+      copy_tile<0, kHeadDim>(T::kSmemV, p.v, value, tile);
     }
     cp_async_commit_group();
   }
@@ -259,17 +308,18 @@ struct SplitKv {
     if (warp_token >= num_keys) return;
     constexpr int kFirstPanel = kPart * T::kPartColumns / kPanelColumns;
     constexpr int kPanels = T::kPartColumns / kPanelColumns;
-    constexpr int kRowBytes = kHeadDim * kBytesPerElement;
+    constexpr int kQueryRowBytes = kHeadDim * kBytesPerElement;
+    constexpr int kKeyRowBytes = T::kTileColumns * kBytesPerElement;
     const uint32 k_tile = tile_address(T::kSmemK) + tile % T::kStages * T::kTileBytes;
     FragmentRow<kHeadDim> q_row;
     q_row.template locate<2>(tile_address(0), warp_row + a_fragment_row(lane),
                              a_fragment_chunk(lane));
     if constexpr (T::kTokenTiles == 1) {
-      FragmentRow<kHeadDim, 2> k_row;
+      FragmentRow<T::kTileColumns, 2> k_row;
       k_row.template locate<4>(k_tile, warp_token + b_wide_fragment_row(lane),
                                b_wide_fragment_chunk(lane));
       // One token tile leaves one accumulator per row tile, a chain of 24-cycle steps: two sets
-      // halve it.
+      // halve it, and sum up in another order than wider tiles do.
       float odd[T::kRowTiles][4] = {};
 #pragma unroll
       for (int step = 0; step < kPanels * kPanelSteps; step += 2) {
@@ -278,21 +328,21 @@ struct SplitKv {
         ldmatrix_x4(b, k_row.step[step % kPanelSteps / 2] + panel);
 #pragma unroll
         for (int m = 0; m < T::kRowTiles; ++m) {
-          const uint32 row = m * kMmaRows * kRowBytes + panel;
+          const uint32 row = m * kMmaRows * kQueryRowBytes + panel;
           uint32 a[4];
           ldmatrix_x4(a, q_row.step[step % kPanelSteps] + row);
           mma_m16n8k16(scores[m][0], a, b[0], b[1]);
           ldmatrix_x4(a, q_row.step[step % kPanelSteps + 1] + row);
-          mma_m16n8k16(odd[m], a, b[2], b[3]);
+          mma_m16n8k16(kInvariant ? scores[m][0] : odd[m], a, b[2], b[3]);
         }
       }
 #pragma unroll
-      for (int m = 0; m < T::kRowTiles; ++m) {
+      for (int m = 0; m < T::kRowTiles && !kInvariant; ++m) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) scores[m][0][i] += odd[m][i];
       }
     } else {
-      FragmentRow<kHeadDim> k_row;
+      FragmentRow<T::kTileColumns> k_row;
       k_row.template locate<2>(k_tile, warp_token + b_fragment_row(lane), b_fragment_chunk(lane));
 #pragma unroll
       for (int step = 0; step < kPanels * kPanelSteps; ++step) {
@@ -300,12 +350,12 @@ struct SplitKv {
         uint32 a[T::kRowTiles][4];
 #pragma unroll
         for (int m = 0; m < T::kRowTiles; ++m) {
-          ldmatrix_x4(a[m], q_row.step[step % kPanelSteps] + m * kMmaRows * kRowBytes + panel);
+          ldmatrix_x4(a[m], q_row.step[step % kPanelSteps] + m * kMmaRows * kQueryRowBytes + panel);
         }
 #pragma unroll
         for (int n = 0; n < T::kTokenTiles; n += 2) {
           uint32 b[4];
-          ldmatrix_x4(b, k_row.step[step % kPanelSteps] + n * kMmaTokens * kRowBytes + panel);
+          ldmatrix_x4(b, k_row.step[step % kPanelSteps] + n * kMmaTokens * kKeyRowBytes + panel);
 #pragma unroll
           for (int m = 0; m < T::kRowTiles; ++m) {
             mma_m16n8k16(scores[m][n], a[m], b[0], b[1]);
@@ -316,7 +366,7 @@ struct SplitKv {
     }
   }
 
-  // Scales, caps and masks the scores; publishes the maxima of this warp's tokens.
+  // Caps and masks the scores; publishes the maxima of this warp's tokens.
   __device__ __forceinline__ void mask_scores(int tile_begin) {
     const bool masked = tile_begin < unmasked.begin || tile_begin + BLOCK_N > unmasked.end;
 #pragma unroll
@@ -326,7 +376,7 @@ struct SplitKv {
       for (int n = 0; n < T::kTokenTiles; ++n) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          float score = scaled_score<kSoftcap>(scores[m][n][i], p.sm_scale, p.softcap);
+          float score = scale.keep(scores[m][n][i]);
           const int position = tile_begin + warp_token + n * kMmaTokens + lane % 4 * 2 + i % 2;
           const KeyRange& limit = limits[m][i / 2];
           if (masked && (position < limit.begin || position >= min(limit.end, work.end))) {
@@ -359,16 +409,16 @@ struct SplitKv {
         for (int group = 0; group < T::kGrid.tokens; ++group) {
           new_max = fmaxf(new_max, row_max_of_group()[group * BLOCK_M + row]);
         }
-        const float subtract = finite_or_zero(new_max);
-        const float scale = ex2(row_max[m][half] - subtract);
+        const float subtract = scale.subtrahend(new_max);
+        const float rescale = scale.probability(row_max[m][half], subtract);
         row_max[m][half] = new_max;
-        row_sum[m][half] *= scale;
-        if (token_group == 0 && lane % 4 == 0) row_scale()[row] = scale;
+        if (token_group == 0 && lane % 4 == 0) row_scale()[row] = rescale;
 #pragma unroll
         for (int n = 0; n < T::kTokenTiles; ++n) {
-          const float p0 = ex2(scores[m][n][2 * half] - subtract);
-          const float p1 = ex2(scores[m][n][2 * half + 1] - subtract);
-          row_sum[m][half] += p0 + p1;
+          const float p0 = scale.probability(scores[m][n][2 * half], subtract);
+          const float p1 = scale.probability(scores[m][n][2 * half + 1], subtract);
+          float& sum = row_sum[m][half][n % T::kSums];
+          sum = __fmaf_rn(sum, n < T::kSums ? rescale : 1.0f, __fadd_rn(p0, p1));
           const int column = warp_token + n * kMmaTokens + lane % 4 * 2;
           probabilities[(row * T::kPitch + column) / 2] = cvt_bf16x2(p0, p1);
         }
@@ -379,7 +429,7 @@ struct SplitKv {
   // output = output * scale + P V. kTail skips the steps past `num_keys`, whose P is zero.
   template <bool kTail>
   __device__ __forceinline__ void add_values(int tile, int num_keys) {
-    constexpr int kRowBytes = kHeadDim * kBytesPerElement;
+    constexpr int kRowBytes = T::kTileColumns * kBytesPerElement;
     constexpr int kPitchBytes = T::kPitch * kBytesPerElement;
 #pragma unroll
     for (int m = 0; m < T::kOutputRowTiles; ++m) {
@@ -398,7 +448,7 @@ struct SplitKv {
     }
     const uint32 p_row = tile_address(T::kSmemP) + a_fragment_row(lane) * kPitchBytes +
                          a_fragment_chunk(lane) * kChunkElements * kBytesPerElement;
-    FragmentRow<kHeadDim, T::kColumnSteps> v_row;
+    FragmentRow<T::kTileColumns, T::kColumnSteps> v_row;
     v_row.template locate<2>(tile_address(T::kSmemV) + tile % T::kStages * T::kTileBytes,
                              v_fragment_row(lane),
                              warp_column / kChunkElements + v_fragment_chunk(lane));
@@ -449,10 +499,10 @@ struct SplitKv {
     mask_scores(tile_begin);
     // B
     __syncthreads();
-    start_key_copy<T::kKeyParts - 1>(tile + T::kStages);
+    if constexpr (!T::kUnified) start_key_copy<T::kKeyParts - 1>(tile + T::kStages);
     make_probabilities();
     // C
-    cp_async_wait_group<T::kGroupsPerTile * T::kStages - 1>();
+    cp_async_wait_group<T::kPendingAtValues>();
     __syncthreads();
     if (num_keys == BLOCK_N) {
       add_values<false>(tile, num_keys);
@@ -461,6 +511,7 @@ struct SplitKv {
     }
     // D
     __syncthreads();
+    if constexpr (T::kUnified) start_key_copy<0>(tile + T::kStages);
     start_value_copy(tile + T::kStages);
   }
 
@@ -486,33 +537,40 @@ struct SplitKv {
     }
   }
 
-  // Adds the row sums up over the quad's lanes and the token groups; afterwards row_scale has 1 /
-  // sum.
+  // Adds the row sums up over the quad's lanes, then in the order of the tokens; afterwards
+  // row_scale has 1 / sum.
   __device__ __forceinline__ void finish_rows() {
 #pragma unroll
     for (int m = 0; m < T::kRowTiles; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float sum = quad_sum(row_sum[m][half]);
         const int row = score_row(m, half);
-        if (lane % 4 == 0) {
-          row_max_of_group()[token_group * BLOCK_M + row] = sum;
-          if (token_group == 0) row_scale()[row] = row_max[m][half];
+#pragma unroll
+        for (int i = 0; i < T::kSums; ++i) {
+          const float sum = quad_sum(row_sum[m][half][i]);
+          const int place = kInvariant ? warp_token / kMmaTokens + i : token_group;
+          if (lane % 4 == 0) row_sums()[place * BLOCK_M + row] = sum;
         }
+        if (token_group == 0 && lane % 4 == 0) row_scale()[row] = row_max[m][half];
       }
     }
     __syncthreads();
     if (thread < BLOCK_M && work.first_row + thread < work.num_rows) {
       float sum = 0.0f;
 #pragma unroll
-      for (int group = 0; group < T::kGrid.tokens; ++group) {
-        sum += row_max_of_group()[group * BLOCK_M + thread];
-      }
+      for (int i = 0; i < T::kRowSums; ++i) sum += row_sums()[i * BLOCK_M + thread];
       const bool seen = sum > 0.0f;
-      finish_row(thread, seen ? row_scale()[thread] + lg2(sum) : negative_infinity());
+      finish_row(thread,
+                 seen ? scale.subtrahend(row_scale()[thread]) + lg2(sum) : negative_infinity());
       row_scale()[thread] = seen ? rcp(sum) : 0.0f;
     }
     __syncthreads();
+  }
+
+  // Where a column of V goes in a row of the output, relative to the warp's first one.
+  __device__ __forceinline__ int output_column(int n) const {
+    const int column = warp_column + n * kMmaTokens;
+    return T::kUnified ? unified_value_dim(column) : column;
   }
 
   // Writes half a row tile: bf16 to out, or fp32 to the workspace.
@@ -520,33 +578,34 @@ struct SplitKv {
     const int row = m * kMmaRows + half * 8 + lane / 4;
     if (work.first_row + row >= work.num_rows) return;
     const float inverse = row_scale()[row];
-    const int64 at = row_offset()[row] + warp_column + lane % 4 * 2;
+    const int64 at = row_offset()[row] + lane % 4 * 2;
     if (work.num_splits > 1) {
       float* const out = p.o_partial + at;
 #pragma unroll
       for (int n = 0; n < T::kColumnTiles; ++n) {
-        *reinterpret_cast<float2*>(out + n * kMmaTokens) =
+        *reinterpret_cast<float2*>(out + output_column(n)) =
             make_float2(output[m][n][2 * half] * inverse, output[m][n][2 * half + 1] * inverse);
       }
     } else {
       uint16* const out = static_cast<uint16*>(p.out) + at;
 #pragma unroll
       for (int n = 0; n < T::kColumnTiles; ++n) {
-        *reinterpret_cast<uint32*>(out + n * kMmaTokens) =
+        *reinterpret_cast<uint32*>(out + output_column(n)) =
             cvt_bf16x2(output[m][n][2 * half] * inverse, output[m][n][2 * half + 1] * inverse);
       }
     }
   }
 };
 
-template <KernelConfig kConfig, int kHeadDim, KvLayout kLayout, bool kSoftcap>
+template <KernelConfig kConfig, int kHeadDim, KvLayout kLayout, bool kSoftcap, bool kInvariant>
 __device__ __forceinline__ void splitkv(const AttentionParams& p) {
   extern __shared__ __align__(128) unsigned char smem[];
   // The combine may take its place on the SM now; it waits for the end of this grid.
   griddepcontrol_launch_dependents();
   SplitKvWork work;
-  if (!find_work<kConfig>(p, work)) return;
-  SplitKv<kConfig, kHeadDim, kLayout, kSoftcap> cta{p, work, smem};
+  if (!find_work<kConfig, kHeadDim, kInvariant>(p, work)) return;
+  SplitKv<kConfig, kHeadDim, kLayout, kSoftcap, kInvariant> cta{
+      p, work, smem, ScoreScale<kSoftcap>(p.sm_scale, p.softcap)};
   cta.start();
   for (int tile = 0; tile < cta.num_tiles; ++tile) cta.run_tile(tile);
   cp_async_wait_group<0>();

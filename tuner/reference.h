@@ -10,7 +10,8 @@ namespace attune {
 
 constexpr const char* kReferenceName = "cpu-double-1";
 
-// Inputs of one launch as host values. bf16 is held as its 16 bits.
+// Inputs of one launch as host values, whatever pages or unified rows a kernel finds them in. bf16
+// is held as its 16 bits.
 struct AttentionInputs {
   Problem problem;          // batch is kv_len.size()
   std::vector<int> kv_len;  // [batch]
@@ -18,7 +19,9 @@ struct AttentionInputs {
   float sm_scale = 1.0f;
   float softcap = 0.0f;          // used when problem.softcap
   std::vector<std::uint16_t> q;  // [batch, seqlen_q, num_q_heads, head_dim]
-  std::vector<std::uint16_t> k;  // [batch, capacity, num_kv_heads, head_dim]
+  std::vector<std::uint16_t>
+      k;  // [batch, capacity, num_kv_heads, head_dim]; of unified rows, as q,
+          // in the order of unified_query_dim
   std::vector<std::uint16_t> v;
 };
 

@@ -33,7 +33,8 @@ std::vector<RuleAudit> audited_candidates(const Problem& problem, const DeviceIn
         within_register_rule(one.candidate.config, problem.head_dim)) {
       continue;
     }
-    for (const int cap : split_caps(problem, one.candidate.config, gpu)) {
+    const Family& family = known_family(one.candidate.family);
+    for (const int cap : split_caps(problem, family, one.candidate.config, gpu)) {
       audits.emplace_back().candidate = {one.candidate.family, one.candidate.config, cap};
     }
   }

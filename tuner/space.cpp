@@ -10,6 +10,7 @@
 #include "common/error.h"
 #include "jit/compiler.h"
 #include "jit/host/host_target.h"
+#include "templates/launch_plan.h"
 #include "templates/split_plan.h"
 
 namespace attune {
@@ -32,8 +33,9 @@ constexpr int kDefaultWarps = 8;
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
-int kv_slot_bytes(const KernelConfig& config, int head_dim) {
-  return 2 * config.num_stages * config.block_n * head_dim * kBytesPerElement;
+int kv_slot_bytes(const KernelConfig& config, const Problem& problem) {
+  return config.num_stages * kv_stage_elements(config, problem.head_dim, problem.kv_layout) *
+         kBytesPerElement;
 }
 
 // Keys that one sequence of the largest kv_len of the problem reads.
@@ -45,9 +47,11 @@ int max_visible_keys(const Problem& problem) {
 
 // Whether `count` CTAs of this config fit on one SM by shared memory and threads. A core of the
 // host device runs one at a time.
-bool fits_per_sm(int count, const KernelConfig& config, int head_dim, const DeviceInfo& device) {
+bool fits_per_sm(int count, const Problem& problem, const KernelConfig& config,
+                 const DeviceInfo& device) {
   if (is_host_arch(device.arch)) return count == 1;
-  const int smem_bytes = splitkv_smem_bytes(config, head_dim) + kReservedSmemBytes;
+  const int smem_bytes =
+      splitkv_smem_bytes(config, problem.head_dim, problem.kv_layout) + kReservedSmemBytes;
   return count * smem_bytes <= device.smem_per_sm_bytes &&
          count * config.num_warps * kWarpSize <= kThreadsPerSm;
 }
@@ -106,7 +110,7 @@ void drop_useless_block_m(const Problem& problem, std::vector<Survivor>* survivo
            {RejectReason::kUnsupported,
             fmt::format("block_m={} rows={}: block_m={} holds them all", block_m, rows, enough)},
            space);
-    } else if (row_blocks > row_block_limit) {
+    } else if (problem.op != Op::kPrefill && row_blocks > row_block_limit) {
       drop(survivor,
            {RejectReason::kUnsupported, fmt::format("block_m={} rows={}: row_blocks={} limit={}",
                                                     block_m, rows, row_blocks, row_block_limit)},
@@ -141,8 +145,10 @@ std::string table_of_reasons(const std::vector<PrunedCandidate>& pruned) {
 
 }  // namespace
 
-std::vector<int> split_caps(const Problem& problem, const KernelConfig& config,
-                            const DeviceInfo& device) {
+std::vector<int> split_caps(const Problem& problem, const Family& family,
+                            const KernelConfig& config, const DeviceInfo& device) {
+  if (!family.splits_keys) return {1};
+  if (problem.invariant) return {invariant_split_cap(problem)};
   const int row_blocks = ceil_div(problem.num_rows(), config.block_m);
   const std::int64_t ctas_per_split =
       std::int64_t{1} * problem.num_kv_heads * row_blocks * problem.batch;
@@ -157,7 +163,7 @@ std::vector<int> split_caps(const Problem& problem, const KernelConfig& config,
   std::vector<int> wanted = {full, std::max(1, full / 2)};
   if (full == limit) wanted.push_back(std::max(1, full / 4));
   for (const int per_sm : {2, 3, 4}) {
-    if (fits_per_sm(per_sm, config, problem.head_dim, device)) {
+    if (fits_per_sm(per_sm, problem, config, device)) {
       wanted.push_back(fill(per_sm * device.num_sms));
     }
   }
@@ -183,7 +189,7 @@ std::optional<Rejection> prune(const Problem& problem, const Family& family,
     return Rejection{RejectReason::kThreads,
                      fmt::format("threads={} limit={}", num_threads, device.max_threads_per_block)};
   }
-  const int smem_bytes = splitkv_smem_bytes(config, problem.head_dim);
+  const int smem_bytes = family.smem_bytes(config, problem.head_dim, problem.kv_layout);
   if (smem_bytes > device.max_smem_per_block_bytes) {
     return Rejection{RejectReason::kSmem, fmt::format("smem_bytes={} limit={}", smem_bytes,
                                                       device.max_smem_per_block_bytes)};
@@ -211,7 +217,7 @@ CandidateSpace candidate_space(const Problem& problem, const DeviceInfo& device)
   CandidateSpace space;
   std::vector<Survivor> survivors;
   for (const Family& family : families()) {
-    for (const KernelConfig& config : family.configs(problem.head_dim)) {
+    for (const KernelConfig& config : family.configs(problem.head_dim, problem.kv_layout)) {
       const Survivor one{&family, config};
       if (auto rejection = prune(problem, family, config, device)) {
         drop(one, std::move(*rejection), &space);
@@ -223,7 +229,7 @@ CandidateSpace candidate_space(const Problem& problem, const DeviceInfo& device)
   if (survivors.empty()) apply_register_fallback(problem.head_dim, &survivors, &space);
   drop_useless_block_m(problem, &survivors, &space);
   for (const Survivor& survivor : survivors) {
-    for (const int cap : split_caps(problem, survivor.config, device)) {
+    for (const int cap : split_caps(problem, *survivor.family, survivor.config, device)) {
       space.kept.push_back({std::string(survivor.family->name), survivor.config, cap});
     }
   }
@@ -273,9 +279,10 @@ Candidate default_candidate(const Problem& problem, const DeviceInfo& device) {
   // Smaller is better, from left to right; the config itself makes the order total.
   const auto rank = [&](const Candidate& candidate) {
     const KernelConfig& config = candidate.config;
-    const int caps_first = split_caps(problem, config, device).front();
+    const Family& family = known_family(candidate.family);
+    const int caps_first = split_caps(problem, family, config, device).front();
     return std::make_tuple(ceil_div(rows, config.block_m), config.block_m,
-                           distance(kv_slot_bytes(config, problem.head_dim), kDefaultKvBytes),
+                           distance(kv_slot_bytes(config, problem), kDefaultKvBytes),
                            distance(config.block_n, kDefaultBlockN),
                            distance(config.num_warps, kDefaultWarps),
                            std::abs(candidate.split_cap - caps_first), config.block_n,

@@ -45,9 +45,10 @@ struct CandidateSpace {
   std::vector<PrunedCandidate> pruned;
 };
 
-// The split caps worth trying: fractions and multiples of what fills the device once.
-std::vector<int> split_caps(const Problem& problem, const KernelConfig& config,
-                            const DeviceInfo& device);
+// The split caps worth trying: fractions and multiples of what fills the device once. An invariant
+// problem has one, its number of chunks, and so has a family that does not split: 1.
+std::vector<int> split_caps(const Problem& problem, const Family& family,
+                            const KernelConfig& config, const DeviceInfo& device);
 
 // Why a config cannot run this problem on this device: family limits, shared memory, threads,
 // register rule.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
+#include <random>
 
 #include <fmt/format.h>
 
@@ -120,7 +122,8 @@ struct AttentionTimer::State {
         evict(on.allocate(std::max<std::size_t>(16, sizes.evict_over_l2 * on.info().l2_bytes))),
         q(on.allocate(q_elements() * kBytesPerElement)),
         out(on.allocate(q_elements() * kBytesPerElement)),
-        kv_len(on.allocate(static_cast<std::size_t>(asked.batch) * sizeof(int))) {
+        kv_len(on.allocate(static_cast<std::size_t>(asked.batch) * sizeof(int))),
+        block_table(on.allocate(block_table_bytes())) {
     probes.fill_noise(pool, stream.get());
     probes.fill_noise(q, stream.get());
     device.fill_bytes(evict.ptr(), 0, evict.bytes(), stream.get());
@@ -132,15 +135,39 @@ struct AttentionTimer::State {
            problem.head_dim;
   }
 
+  // Rows of a sequence.
   std::int64_t capacity(int length) const {
-    if (problem.kv_layout == KvLayout::kContiguous) return length;
-    const int rows = min_ring_capacity(problem);
-    return (rows + kRingRounding - 1) / kRingRounding * kRingRounding;
+    const bool is_ring = problem.kv_layout == KvLayout::kRing;
+    const int rows = is_ring ? min_ring_capacity(problem) : length;
+    const int multiple = is_ring ? kRingRounding : std::max(problem.page_size, 1);
+    return std::int64_t{1} * (rows + multiple - 1) / multiple * multiple;
+  }
+  std::int64_t row_elements() const {
+    return std::int64_t{1} * problem.num_kv_heads *
+           kv_row_columns(problem.kv_layout, problem.head_dim);
   }
   // K and V of all sequences at one kv_len.
   std::size_t set_bytes(int length) const {
-    return std::size_t{2} * problem.batch * capacity(length) * problem.num_kv_heads *
-           problem.head_dim * kBytesPerElement;
+    const std::size_t buffers = is_unified(problem.kv_layout) ? 1 : 2;
+    return buffers * problem.batch * capacity(length) * row_elements() * kBytesPerElement;
+  }
+
+  // The pages of all sequences in an order without locality, as a cache has them after a while.
+  void write_block_table(int length) {
+    if (!is_paged(problem.kv_layout)) return;
+    std::vector<int> table(static_cast<std::size_t>(problem.batch * num_pages(length)));
+    std::iota(table.begin(), table.end(), 0);
+    std::shuffle(table.begin(), table.end(), std::mt19937(kNoiseSeed));
+    device.copy_to_device(block_table.ptr(), std::as_bytes(std::span(table)), stream.get());
+  }
+  // Of a sequence.
+  std::int64_t num_pages(int length) const {
+    return is_paged(problem.kv_layout) ? capacity(length) / problem.page_size : 0;
+  }
+
+  std::size_t block_table_bytes() const {
+    const std::int64_t pages = num_pages(equivalent_kv_len(problem, problem.kv.max));
+    return static_cast<std::size_t>(std::max<std::int64_t>(problem.batch * pages, 1)) * sizeof(int);
   }
 
   std::size_t pool_bytes() const {
@@ -161,15 +188,20 @@ struct AttentionTimer::State {
     const DevicePtr set = pool.ptr() + set_idx * set_bytes(length);
     p.q = reinterpret_cast<const void*>(q.ptr());
     p.k = reinterpret_cast<const void*>(set);
-    p.v = reinterpret_cast<const void*>(set + set_bytes(length) / 2);
+    p.v = reinterpret_cast<const void*>(set + set_bytes(length) / 2);  // unless rows are unified
     p.out = reinterpret_cast<void*>(out.ptr());
     p.kv_len = reinterpret_cast<const int*>(kv_len.ptr());
-    p.q_head_stride = p.k_head_stride = p.v_head_stride = p.out_head_stride = problem.head_dim;
+    p.q_head_stride = p.out_head_stride = problem.head_dim;
+    p.k_head_stride = p.v_head_stride = kv_row_columns(problem.kv_layout, problem.head_dim);
     p.q_token_stride = p.out_token_stride =
         std::int64_t{1} * problem.num_q_heads * problem.head_dim;
     p.q_batch_stride = p.out_batch_stride = problem.seqlen_q * p.q_token_stride;
-    p.k_token_stride = p.v_token_stride = std::int64_t{1} * problem.num_kv_heads * problem.head_dim;
-    p.k_batch_stride = p.v_batch_stride = capacity(length) * p.k_token_stride;
+    p.k_token_stride = p.v_token_stride = row_elements();
+    const bool paged = is_paged(problem.kv_layout);
+    p.k_batch_stride = p.v_batch_stride =
+        (paged ? problem.page_size : capacity(length)) * row_elements();
+    p.block_table = reinterpret_cast<const int*>(block_table.ptr());
+    p.block_table_stride = num_pages(length);
     p.ring_capacity = problem.kv_layout == KvLayout::kRing ? static_cast<int>(capacity(length)) : 0;
     p.sm_scale = 1.0f / std::sqrt(static_cast<float>(problem.head_dim));
     p.softcap = problem.softcap ? 50.0f : 0.0f;
@@ -184,6 +216,7 @@ struct AttentionTimer::State {
     }
     const std::vector<int> lengths(static_cast<std::size_t>(problem.batch), length);
     device.copy_to_device(kv_len.ptr(), std::as_bytes(std::span(lengths)), stream.get());
+    write_block_table(length);
   }
 
   Timing sample(const Graph& graph, int num_launches, const TimerOptions& options) {
@@ -215,7 +248,7 @@ struct AttentionTimer::State {
   Stream stream;
   Probes probes;
   StopWatch watch;
-  DeviceMem pool, evict, q, out, kv_len, workspace;
+  DeviceMem pool, evict, q, out, kv_len, block_table, workspace;
 };
 
 Timing summarize(std::vector<double> samples_us) {
@@ -339,9 +372,11 @@ Ceilings measure_ceilings(Device& device, const Binary& binary) {
 
 double attention_bytes(const Problem& problem, int kv_len) {
   const KeyRange keys = visible(problem, kv_len, 0, problem.seqlen_q - 1);
-  const double kv_elements = 2.0 * (keys.end - keys.begin) * problem.num_kv_heads;
-  const double q_elements = 2.0 * problem.seqlen_q * problem.num_q_heads;
-  return (kv_elements + q_elements) * problem.head_dim * kBytesPerElement * problem.batch;
+  const double row_elements =
+      is_unified(problem.kv_layout) ? kUnifiedColumns : 2 * problem.head_dim;
+  const double kv_elements = row_elements * (keys.end - keys.begin) * problem.num_kv_heads;
+  const double q_elements = 2.0 * problem.seqlen_q * problem.num_q_heads * problem.head_dim;
+  return (kv_elements + q_elements) * kBytesPerElement * problem.batch;
 }
 
 double attention_flops(const Problem& problem, int kv_len) {

@@ -31,6 +31,10 @@ constexpr float kSoftcap = 5.0f;
 constexpr std::uint16_t kHiddenK = 0x7fc0;
 constexpr std::uint16_t kHiddenV = 0x7fff;
 
+// Packed rows of a KV head in the cases of a prefill: two blocks of the largest BLOCK_M, the second
+// with padding. seqlen_q is no part of a binary.
+constexpr int kPrefillRows = 144;
+
 int round_up(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 // splitmix64 (Steele, Lea, Flood 2014): the same data on every platform.
@@ -63,6 +67,16 @@ int capacity_of(const Problem& problem, const std::vector<int>& kv_lens) {
   return round_up(std::max(longest, 1), 16);
 }
 
+// Makes K and V of one token of unified rows: what a query does not see rotated is V itself.
+void share_rows(const Problem& problem, std::uint16_t* k, const std::uint16_t* v) {
+  for (int head = 0; head < problem.num_kv_heads; ++head) {
+    const int first = head * problem.head_dim;
+    for (int column = kUnifiedRotated; column < problem.head_dim; ++column) {
+      k[first + column] = v[first + unified_value_dim(column - kUnifiedRotated)];
+    }
+  }
+}
+
 void fill_visible_rows(AttentionInputs* inputs, std::size_t batch_idx, Noise noise) {
   const Problem& problem = inputs->problem;
   const KeyRange keys = visible_keys(inputs->kv_len[batch_idx], problem.seqlen_q, 0,
@@ -73,6 +87,7 @@ void fill_visible_rows(AttentionInputs* inputs, std::size_t batch_idx, Noise noi
     const std::size_t at = (batch_idx * inputs->capacity + row) * row_size;
     noise.fill(&inputs->k[at], row_size);
     noise.fill(&inputs->v[at], row_size);
+    if (is_unified(problem.kv_layout)) share_rows(problem, &inputs->k[at], &inputs->v[at]);
   }
 }
 
@@ -120,6 +135,9 @@ std::vector<int> edge_kv_lens(const Problem& problem) {
     lens.insert({window - 1, window, window + 1, window + problem.seqlen_q - 1,
                  window + problem.seqlen_q, window + 2 * problem.seqlen_q + 17});
   }
+  if (is_paged(problem.kv_layout)) {
+    lens.insert({problem.page_size - 1, problem.page_size, problem.page_size + 1});
+  }
   if (problem.kv_layout == KvLayout::kRing) {
     const int ring = min_ring_capacity(problem);
     lens.insert({ring - 1, ring, ring + 1, ring + problem.seqlen_q, 2 * ring + 3, 3 * ring - 1});
@@ -127,7 +145,12 @@ std::vector<int> edge_kv_lens(const Problem& problem) {
   return {lens.begin(), lens.end()};
 }
 
-std::vector<VerifyCase> verify_cases(const Problem& problem, std::uint64_t seed) {
+std::vector<VerifyCase> verify_cases(const Problem& asked, std::uint64_t seed) {
+  Problem problem = asked;
+  if (problem.op == Op::kPrefill) {
+    const int enough = (kPrefillRows - 1) / problem.group_size() + 1;
+    problem.seqlen_q = std::min(problem.seqlen_q, enough);
+  }
   std::vector<int> short_lens;
   std::vector<int> long_lens;
   const bool is_ring = problem.kv_layout == KvLayout::kRing;  // its buffers are all of one size

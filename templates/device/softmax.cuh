@@ -32,11 +32,29 @@ __device__ __forceinline__ float tanh_accurate(float x) {
   return 1.0f - 2.0f * rcp(ex2(2.0f * kLog2E * x) + 1.0f);
 }
 
-// Raw q.k to a scaled, capped score in log2 units.
+// Scores are kept as raw q.k, scaled when they are used: one fma gives the exponent. With a cap they
+// are capped first. Products are rounded by name (__fmul_rn), so that no compiler contracts them
+// otherwise in one kernel than in another: an invariant row has the same bits in all of them.
 template <bool kSoftcap>
-__device__ __forceinline__ float scaled_score(float raw, float sm_scale, float softcap) {
-  if (kSoftcap) return kLog2E * softcap * tanh_accurate(raw * (sm_scale / softcap));
-  return raw * (sm_scale * kLog2E);
-}
+struct ScoreScale {
+  float to_log2;  // of a kept score
+  float sm_scale;
+  float softcap;
+
+  __device__ __forceinline__ ScoreScale(float scale, float cap)
+      : to_log2(kSoftcap ? kLog2E * cap : scale * kLog2E), sm_scale(scale), softcap(cap) {}
+  // Raw q.k to the score that is kept.
+  __device__ __forceinline__ float keep(float raw) const {
+    return kSoftcap ? tanh_accurate(raw * (sm_scale / softcap)) : raw;
+  }
+  // A kept maximum in log2 units, to be subtracted.
+  __device__ __forceinline__ float subtrahend(float kept_max) const {
+    return __fmul_rn(finite_or_zero(kept_max), to_log2);
+  }
+  // 2^(score - maximum)
+  __device__ __forceinline__ float probability(float kept, float subtract) const {
+    return ex2(__fmaf_rn(kept, to_log2, -subtract));
+  }
+};
 
 }  // namespace attune

@@ -3,24 +3,19 @@
 #pragma once
 
 #include "templates/config.h"
+#include "templates/device/kv_rows.cuh"
 #include "templates/device/mma.cuh"
 #include "templates/device/ptx.cuh"
 
 namespace attune {
 
-// Keys of one KV head of one sequence, by position.
-struct KvSource {
-  const uint16* base;  // of the sequence and head
-  int64 token_stride;  // elements
-  int ring_capacity;   // rows; used by the ring layout only
-};
-
-// Starts the copy of columns [kColumn, kColumn + kColumns) of the keys [first, first + kTokens)
-// into `tile` [kTokens, kHeadDim]. Keys from `end` on are never read and become zeros: memory
-// beyond the sequence may hold NaN, and 0 * NaN would poison the output. All kThreads threads of
-// the CTA take part.
-template <int kTokens, int kHeadDim, int kColumn, int kColumns, int kThreads, KvLayout kLayout>
-__device__ __forceinline__ void copy_kv_tile(uint32 tile, const KvSource& source, int first,
+// Starts the copy of columns [kColumn, kColumn + kColumns) of the rows of the keys [first, first +
+// kTokens) into `tile` [kTokens, kTileColumns]. Keys outside [begin, end) are never read and become
+// zeros: memory beyond the sequence may hold NaN, and 0 * NaN would poison the output. All kThreads
+// threads of the CTA take part.
+template <int kTokens, int kTileColumns, int kColumn, int kColumns, int kThreads, KvLayout kLayout>
+__device__ __forceinline__ void copy_kv_tile(uint32 tile, const uint16* buffer,
+                                             const KvRows<kLayout>& rows, int first, int begin,
                                              int end, int thread) {
   constexpr int kChunks = kColumns / kChunkElements;
   static_assert(kThreads % kChunks == 0, "a thread keeps its column over the rows");
@@ -29,21 +24,38 @@ __device__ __forceinline__ void copy_kv_tile(uint32 tile, const KvSource& source
   const int chunk = kColumn / kChunkElements + thread % kChunks;
   const int row = thread / kChunks;
   if (kTokens < kRowsPerPass && row >= kTokens) return;
-  const int num_visible = end - first - row;  // of this thread's rows, counted in keys
-  const int slot = kLayout == KvLayout::kRing ? first % source.ring_capacity + row : first + row;
-  const uint16* from = source.base + slot * source.token_stride + chunk * kChunkElements;
-  // A tile crosses the end of the ring once at most: a ring has at least kMinRingCapacity rows.
-  static_assert(kTokens <= kMinRingCapacity, "a tile is no longer than the shortest ring");
-  const int until_wrap = source.ring_capacity - slot;
-  const int64 wrap = source.ring_capacity * source.token_stride;
-  const int64 step = kRowsPerPass * source.token_stride;
+  const uint16* const column = buffer + chunk * kChunkElements;
+  // Of this thread's rows, counted in keys.
+  const int num_hidden = begin - first - row;
+  const int num_visible = end - first - row;
+  // Rows at equal distances need one address; the pages of a paged layout are looked up row by row.
+  const uint16* from = nullptr;
+  int until_wrap = 0;
+  if constexpr (!is_paged(kLayout)) {
+    const int position = first + row;
+    const int slot = kLayout == KvLayout::kRing ? first % rows.ring_capacity + row : position;
+    from = column + rows.first + slot * rows.token_stride;
+    // A tile crosses the end of the ring once at most: a ring has at least kMinRingCapacity rows.
+    static_assert(kTokens <= kMinRingCapacity, "a tile is no longer than the shortest ring");
+    until_wrap = rows.ring_capacity - slot;
+  }
+  const int64 wrap = rows.ring_capacity * rows.token_stride;
+  const int64 step = kRowsPerPass * rows.token_stride;
 #pragma unroll
-  for (int pass = 0; pass < kPasses; ++pass, from += step) {
+  for (int pass = 0; pass < kPasses; ++pass) {
     const int offset = pass * kRowsPerPass;
     if (kTokens % kRowsPerPass != 0 && row + offset >= kTokens) break;
-    const bool wraps = kLayout == KvLayout::kRing && offset >= until_wrap;
-    cp_async_16(tile + swizzled_offset<kHeadDim>(row + offset, chunk), wraps ? from - wrap : from,
-                offset < num_visible ? 16 : 0);
+    const bool visible = offset < num_visible && offset >= num_hidden;
+    const uint16* source;
+    if constexpr (is_paged(kLayout)) {
+      source = visible ? column + rows.offset(first + row + offset) : column;
+    } else {
+      const bool wraps = kLayout == KvLayout::kRing && offset >= until_wrap;
+      source = wraps ? from - wrap : from;
+      from += step;
+    }
+    cp_async_16(tile + swizzled_offset<kTileColumns>(row + offset, chunk), source,
+                visible ? 16 : 0);
   }
 }
 

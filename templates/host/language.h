@@ -69,6 +69,13 @@ inline float fminf(float a, float b) {
 inline float fabsf(float x) { return __builtin_fabsf(x); }
 inline float sqrtf(float x) { return __builtin_sqrtf(x); }
 inline float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+// Rounded to nearest, and never contracted with what is around them.
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+inline float __fsqrt_rn(float x) { return __builtin_sqrtf(x); }
 
 inline float __int_as_float(int bits) { return __builtin_bit_cast(float, bits); }
 inline float __uint_as_float(unsigned bits) { return __builtin_bit_cast(float, bits); }

@@ -28,7 +28,7 @@ TEST_P(CornerTest, CompilesTheCornersOfEveryFamily) {
   std::vector<Variant> variants;
   for (const Family& family : families()) {
     for (const int head_dim : kHeadDims) {
-      const std::set<KernelConfig> configs = config_corners(family, head_dim, device);
+      const std::set<KernelConfig> configs = config_corners(family, head_dim, KvLayout::kContiguous, device);
       EXPECT_FALSE(configs.empty()) << family.name << " head_dim " << head_dim;
       for (const KernelConfig& config : configs) {
         // Both layouts, with and without softcap, in turn.

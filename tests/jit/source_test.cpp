@@ -20,21 +20,22 @@ Variant sample_variant() {
 
 constexpr const char* kSampleText =
     R"(#include "templates/splitkv.cuh"
-#include "templates/combine.cuh"
 
 constexpr attune::KernelConfig kConfig{
     .block_m = 16, .block_n = 64, .num_stages = 1, .num_warps = 8};
-static_assert(sizeof(attune::AttentionParams) == 208, "host and device disagree on AttentionParams");
-static_assert(attune::splitkv_smem_bytes(kConfig, 512) == 150592, "host and device disagree on smem");
+static_assert(sizeof(attune::AttentionParams) == 240, "host and device disagree on AttentionParams");
+static_assert(attune::splitkv_smem_bytes(kConfig, 512, attune::KvLayout::kRing) == 150592, "host and device disagree on smem");
 
 extern "C" __global__ void __launch_bounds__(256)
 splitkv_d512_ring_bf16_softcap_m16n64s1w8(const __grid_constant__ attune::AttentionParams p) {
-  attune::splitkv<kConfig, 512, attune::KvLayout::kRing, true>(p);
+  attune::splitkv<kConfig, 512, attune::KvLayout::kRing, true, false>(p);
 }
+
+#include "templates/combine.cuh"
 
 extern "C" __global__ void __launch_bounds__(attune::kCombineThreads)
 combine_d512_bf16(const __grid_constant__ attune::AttentionParams p) {
-  attune::combine<kConfig, 512>(p);
+  attune::combine<kConfig, 512, false>(p);
 }
 )";
 

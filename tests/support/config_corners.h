@@ -17,11 +17,11 @@ inline int accumulators_of(const KernelConfig& config, int head_dim) {
 
 // The configs with the least and the most of each number, among those that the device's limits and
 // 128 accumulators a thread admit.
-inline std::set<KernelConfig> config_corners(const Family& family, int head_dim,
+inline std::set<KernelConfig> config_corners(const Family& family, int head_dim, KvLayout layout,
                                              const DeviceInfo& device) {
-  std::vector<KernelConfig> configs = family.configs(head_dim);
+  std::vector<KernelConfig> configs = family.configs(head_dim, layout);
   std::erase_if(configs, [&](const KernelConfig& config) {
-    return splitkv_smem_bytes(config, head_dim) > device.max_smem_per_block_bytes ||
+    return family.smem_bytes(config, head_dim, layout) > device.max_smem_per_block_bytes ||
            accumulators_of(config, head_dim) > 128;
   });
   std::set<KernelConfig> found;

@@ -246,6 +246,8 @@ class FakeDevice : public Device {
   static std::size_t params_bytes(const std::string& symbol) {
     if (symbol == "fill_noise") return sizeof(FillParams);
     if (symbol.starts_with("probe_")) return sizeof(ProbeParams);
+    if (symbol.starts_with("prologue_")) return sizeof(PrologueParams);
+    if (symbol == "write_state") return sizeof(StateParams);
     return sizeof(AttentionParams);
   }
   void called(std::string_view call) const {

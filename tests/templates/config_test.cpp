@@ -56,16 +56,16 @@ TEST(ProbabilityPitch, PutsEightRowsIntoDifferentBanks) {
 TEST(SplitKvSmemBytes, AddsUpByHand) {
   // Q 16x512, K and V 2x64x512 each, P 16x72, all bf16; 16 rows x (8 maxima + 1 scale) floats, an
   // 8-byte offset and two 4-byte limits.
-  EXPECT_EQ(splitkv_smem_bytes({16, 64, 2, 8}, 512),
+  EXPECT_EQ(splitkv_smem_bytes({16, 64, 2, 8}, 512, KvLayout::kContiguous),
             2 * (16 * 512 + 2 * 2 * 64 * 512 + 16 * 72) + 16 * (4 * 9 + 8 + 2 * 4));
 }
 
 TEST(SplitKvSmemBytes, GrowsWithEveryDimension) {
-  const int base = splitkv_smem_bytes({16, 32, 2, 4}, 128);
-  EXPECT_GT(splitkv_smem_bytes({32, 32, 2, 4}, 128), base);
-  EXPECT_GT(splitkv_smem_bytes({16, 64, 2, 4}, 128), base);
-  EXPECT_GT(splitkv_smem_bytes({16, 32, 3, 4}, 128), base);
-  EXPECT_GT(splitkv_smem_bytes({16, 32, 2, 4}, 256), base);
+  const int base = splitkv_smem_bytes({16, 32, 2, 4}, 128, KvLayout::kContiguous);
+  EXPECT_GT(splitkv_smem_bytes({32, 32, 2, 4}, 128, KvLayout::kContiguous), base);
+  EXPECT_GT(splitkv_smem_bytes({16, 64, 2, 4}, 128, KvLayout::kContiguous), base);
+  EXPECT_GT(splitkv_smem_bytes({16, 32, 3, 4}, 128, KvLayout::kContiguous), base);
+  EXPECT_GT(splitkv_smem_bytes({16, 32, 2, 4}, 256, KvLayout::kContiguous), base);
 }
 
 TEST(CombineColumns, DivideEveryHeadDim) {

@@ -57,7 +57,7 @@ TEST(CandidateText, RefusesAnyOtherText) {
 }
 
 TEST(VariantText, IsGoldenAndRoundTrips) {
-  Variant variant{"splitkv", 512, KvLayout::kContiguous, false, DataType::kBf16, {16, 64, 2, 8}};
+  Variant variant{"splitkv", 512, KvLayout::kContiguous, false, false, DataType::kBf16, {16, 64, 2, 8}};
   EXPECT_EQ(variant.text(), "splitkv/d512/contiguous/bf16/m16n64s2w8");
   EXPECT_EQ(Variant::parse(variant.text()), variant);
   variant.softcap = true;
@@ -65,12 +65,19 @@ TEST(VariantText, IsGoldenAndRoundTrips) {
   variant.head_dim = 256;
   EXPECT_EQ(variant.text(), "splitkv/d256/ring/bf16/softcap/m16n64s2w8");
   EXPECT_EQ(Variant::parse(variant.text()), variant);
+  variant.invariant = true;
+  EXPECT_EQ(variant.text(), "splitkv/d256/ring/bf16/softcap/invariant/m16n64s2w8");
+  EXPECT_EQ(Variant::parse(variant.text()), variant);
+  for (const KvLayout layout : kKvLayouts) {
+    variant.kv_layout = layout;
+    EXPECT_EQ(Variant::parse(variant.text()), variant);
+  }
 }
 
 TEST(VariantText, RefusesAnyOtherText) {
   for (const char* text :
        {"", "splitkv/d512/contiguous/bf16", "splitkv/512/contiguous/bf16/m16n64s2w8",
-        "splitkv/d0512/contiguous/bf16/m16n64s2w8", "splitkv/d512/paged/bf16/m16n64s2w8",
+        "splitkv/d0512/contiguous/bf16/m16n64s2w8", "splitkv/d512/pages/bf16/m16n64s2w8",
         "splitkv/d512/contiguous/fp8/m16n64s2w8", "splitkv/d512/contiguous/bf16/cap/m16n64s2w8",
         "splitkv/d512/contiguous/bf16/m16n64s2",
         "splitkv/d512/contiguous/bf16/m16n64s2w8/softcap"}) {
@@ -110,7 +117,7 @@ TEST(Families, OfferDistinctConfigsThatTheySupportThemselves) {
     for (const int head_dim : {64, 128, 256, 512}) {
       Problem problem = Problem::parse(kProblem);
       problem.head_dim = head_dim;
-      const auto configs = family.configs(head_dim);
+      const auto configs = family.configs(head_dim, KvLayout::kContiguous);
       EXPECT_GE(configs.size(), 8u) << family.name << " head_dim=" << head_dim;
       const std::set<std::string> texts = [&] {
         std::set<std::string> all;
@@ -128,16 +135,16 @@ TEST(Families, OfferDistinctConfigsThatTheySupportThemselves) {
 TEST(Families, RefuseConfigsThatTheTemplateCannotTakeWithTheNumbers) {
   const Family& family = *find_family("splitkv");
   // 16 warps have one 16x16 tile each to share: only two 16x8 tiles.
-  const auto too_many_warps = family.static_limits({16, 16, 2, 16}, 512);
+  const auto too_many_warps = family.static_limits({16, 16, 2, 16}, 512, KvLayout::kContiguous);
   ASSERT_TRUE(too_many_warps);
   EXPECT_NE(too_many_warps->detail.find("16"), std::string::npos) << too_many_warps->detail;
-  const auto too_few_threads = family.static_limits({128, 32, 1, 2}, 64);
+  const auto too_few_threads = family.static_limits({128, 32, 1, 2}, 64, KvLayout::kContiguous);
   ASSERT_TRUE(too_few_threads);
   EXPECT_NE(too_few_threads->detail.find("block_m=128 is above the 64 threads"), std::string::npos);
-  EXPECT_TRUE(family.static_limits({0, 64, 1, 8}, 64));
-  EXPECT_TRUE(family.static_limits({16, 64, 1 << 20, 8}, 512));
-  EXPECT_TRUE(family.static_limits({16, 256, 1, 8}, 128));
-  const auto too_narrow = family.static_limits({64, 64, 2, 8}, 64);
+  EXPECT_TRUE(family.static_limits({0, 64, 1, 8}, 64, KvLayout::kContiguous));
+  EXPECT_TRUE(family.static_limits({16, 64, 1 << 20, 8}, 512, KvLayout::kContiguous));
+  EXPECT_TRUE(family.static_limits({16, 256, 1, 8}, 128, KvLayout::kContiguous));
+  const auto too_narrow = family.static_limits({64, 64, 2, 8}, 64, KvLayout::kContiguous);
   ASSERT_TRUE(too_narrow);
   EXPECT_NE(too_narrow->detail.find("head_dim=64"), std::string::npos) << too_narrow->detail;
 }

@@ -18,7 +18,7 @@ TEST(LaunchPlan, GivesOneCtaToEachSplitKvHeadAndSequence) {
   EXPECT_EQ(plan.split_cap, 33);
   EXPECT_EQ(plan.split.grid, (Dim3{33, 4, 1}));
   EXPECT_EQ(plan.split.block, (Dim3{256, 1, 1}));
-  EXPECT_EQ(plan.split.smem_bytes, splitkv_smem_bytes({16, 64, 2, 8}, 512));
+  EXPECT_EQ(plan.split.smem_bytes, splitkv_smem_bytes({16, 64, 2, 8}, 512, KvLayout::kContiguous));
 }
 
 TEST(LaunchPlan, RoundsRowBlocksUp) {

@@ -67,8 +67,8 @@ TEST(ProblemText, RoundTrips) {
 
 TEST(ProblemText, NamesTheSegmentThatIsMalformed) {
   expect_parse_error("", "op=''");
-  expect_parse_error("prefill/b1/q1/kv1/h1x1/d64/contiguous/bf16",
-                     "op='prefill' is not one of decode, verify");
+  expect_parse_error("append/b1/q1/kv1/h1x1/d64/contiguous/bf16",
+                     "op='append' is not one of decode, verify, prefill");
   expect_parse_error("decode/1/q1/kv1/h1x1/d64/contiguous/bf16",
                      "batch is expected as b<number>, found '1'");
   expect_parse_error("decode/b/q1/kv1/h1x1/d64/contiguous/bf16", "batch='' is not a number");
@@ -87,8 +87,15 @@ TEST(ProblemText, NamesTheSegmentThatIsMalformed) {
   expect_parse_error("decode/b1/q1/kv1/h1x1/64/contiguous/bf16",
                      "head_dim is expected as d<number>, found '64'");
   expect_parse_error("decode/b1/q1/kv1/h1x1/d64/wide/contiguous/bf16", "window='ide'");
-  expect_parse_error("decode/b1/q1/kv1/h1x1/d64/paged/bf16",
-                     "layout='paged' is not one of contiguous, ring");
+  expect_parse_error("decode/b1/q1/kv1/h1x1/d64/pages/bf16",
+                     "layout='pages' is not one of contiguous, ring, paged, unified, unified-paged");
+  expect_parse_error("decode/b1/q1/kv1/h1x1/d64/paged/bf16", "a paged layout has /p<page_size>");
+  expect_parse_error("decode/b1/q1/kv1/h1x1/d64/p48/paged/bf16", "a power of two from 16 to 256");
+  expect_parse_error("decode/b1/q1/kv1/h1x1/d64/p512/paged/bf16", "a power of two from 16 to 256");
+  expect_parse_error("decode/b1/q1/kv1/h1x1/d64/p64/contiguous/bf16", "only paged layouts have");
+  expect_parse_error("decode/b1/q1/kv1/h1x1/d64/unified/bf16", "defined for head_dim 512");
+  expect_parse_error("decode/b1/q1/kv1/h1x1/d64/full/invariant/contiguous/bf16", "drop /full");
+  expect_parse_error("prefill/b1/q65537/kv1/h1x1/d64/contiguous/bf16", "prefill has q1 to q65536");
   expect_parse_error("decode/b1/q1/kv1/h1x1/d64/contiguous/fp8", "dtype='fp8' is not one of bf16");
 }
 

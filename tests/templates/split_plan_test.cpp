@@ -144,5 +144,42 @@ TEST(PlanSplits, IsAConstantExpression) {
   static_assert(visible_keys(8192, 1, 0, 0, 0, 1).end == 8192);
 }
 
+TEST(Chunks, CoverEveryKeyOnceInOrder) {
+  for (const int num_kv_heads : {1, 2, 4, 8, 16, 48}) {
+    for (const int window : {0, 32, 512, 1024}) {
+      for (const int head_dim : {64, 256, 512}) {
+        const ChunkRule rule = chunk_rule(head_dim, num_kv_heads, window);
+        EXPECT_EQ(rule.grain % invariant_block_n(head_dim), 0);
+        EXPECT_EQ(chunk_begin(rule, 0), 0);
+        for (int chunk = 0; chunk_begin(rule, chunk) < 300000; ++chunk) {
+          const int begin = chunk_begin(rule, chunk);
+          const int end = chunk_begin(rule, chunk + 1);
+          ASSERT_LT(begin, end);
+          ASSERT_EQ(chunk_of(rule, begin), chunk);
+          ASSERT_EQ(chunk_of(rule, end - 1), chunk);
+          ASSERT_EQ((end - begin) % rule.grain, 0);
+        }
+      }
+    }
+  }
+}
+
+TEST(Chunks, ReachToTheLongestContext) {
+  const ChunkRule rule = chunk_rule(512, 4, 0);
+  EXPECT_EQ(chunk_of(rule, 131071) + 1, 224);
+  EXPECT_EQ(chunk_of(rule, (1 << 29) - 1) + 1, 224 + 12 * 32);
+}
+
+TEST(Chunks, ArePlannedFromTheLastKeyBackwards) {
+  const ChunkRule rule{64, 0};
+  const ChunkPlan all = plan_chunks(rule, {100, 300}, 8);
+  EXPECT_EQ(all.first_chunk, 1);
+  EXPECT_EQ(all.num_chunks, 4);
+  const ChunkPlan capped = plan_chunks(rule, {100, 300}, 2);
+  EXPECT_EQ(capped.first_chunk, 3);
+  EXPECT_EQ(capped.num_chunks, 2);
+  EXPECT_EQ(plan_chunks(rule, {7, 7}, 8).num_chunks, 0);
+}
+
 }  // namespace
 }  // namespace attune

@@ -47,7 +47,7 @@ TEST_P(HostKernels, AreRightAtEveryCornerOfTheConfigs) {
   int num_right = 0;
   for (const Family& family : families()) {
     for (const KernelConfig& config :
-         config_corners(family, problem.head_dim, bench.device->info())) {
+         config_corners(family, problem.head_dim, problem.kv_layout, bench.device->info())) {
       // Three splits, so that the combine takes part whatever the device's size is.
       const Candidate candidate{std::string(family.name), config, 3};
       EXPECT_EQ(verify_on(bench, verifier, problem, candidate), "right") << candidate.text();

@@ -77,7 +77,7 @@ TEST(CandidateSpace, AccountsForEveryConfigOnce) {
     seen.insert(one.candidate.config);
     EXPECT_FALSE(one.rejection.detail.empty());
   }
-  const std::vector<KernelConfig> all = splitkv().configs(512);
+  const std::vector<KernelConfig> all = splitkv().configs(512, KvLayout::kContiguous);
   EXPECT_EQ(seen.size(), all.size());
   EXPECT_EQ(std::set<KernelConfig>(all.begin(), all.end()),
             std::set<KernelConfig>(seen.begin(), seen.end()));
@@ -129,7 +129,7 @@ TEST(Prune, SaysHowMuchSharedMemoryIsMissing) {
   ASSERT_TRUE(rejection);
   EXPECT_EQ(rejection->reason, RejectReason::kSmem);
   EXPECT_EQ(rejection->detail,
-            "smem_bytes=" + std::to_string(splitkv_smem_bytes(config, 128)) + " limit=1000");
+            "smem_bytes=" + std::to_string(splitkv_smem_bytes(config, 128, KvLayout::kContiguous)) + " limit=1000");
 }
 
 TEST(Prune, SaysWhichRegisterNumbersAreTooMuch) {
@@ -175,7 +175,7 @@ TEST(SplitCaps, FillTheDeviceFirst) {
   const DeviceInfo device = architecture_limits("sm_90a");
   const Problem problem = Problem::parse("decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16");
   // 128 KB of K/V: one CTA per SM.
-  const auto caps = split_caps(problem, {16, 64, 1, 8}, device);
+  const auto caps = split_caps(problem, splitkv(), {16, 64, 1, 8}, device);
   EXPECT_EQ(caps, (std::vector<int>{device.num_sms / 4, device.num_sms / 2 / 4}));
 }
 
@@ -183,35 +183,35 @@ TEST(SplitCaps, GoBeyondOneCtaPerSmWhereSharedMemoryAllows) {
   const DeviceInfo device = architecture_limits("sm_90a");
   const Problem problem = Problem::parse("decode/b1/q1/kv1-131072/h32x4/d128/contiguous/bf16");
   const KernelConfig config{16, 64, 1, 4};
-  ASSERT_LT(4 * (splitkv_smem_bytes(config, 128) + 1024), device.smem_per_sm_bytes);
-  const auto caps = split_caps(problem, config, device);
+  ASSERT_LT(4 * (splitkv_smem_bytes(config, 128, KvLayout::kContiguous) + 1024), device.smem_per_sm_bytes);
+  const auto caps = split_caps(problem, splitkv(), config, device);
   EXPECT_NE(std::find(caps.begin(), caps.end(), device.num_sms), caps.end());  // 4 per SM, 4 heads
 }
 
 TEST(SplitCaps, NeverCountOnTwoCtasOfACoreOfTheHost) {
   const DeviceInfo device = architecture_limits("host");
   const Problem problem = Problem::parse("decode/b1/q1/kv1-131072/h2x1/d64/contiguous/bf16");
-  for (const int cap : split_caps(problem, {16, 64, 1, 4}, device)) EXPECT_LE(cap, device.num_sms);
+  for (const int cap : split_caps(problem, splitkv(), {16, 64, 1, 4}, device)) EXPECT_LE(cap, device.num_sms);
 }
 
 TEST(SplitCaps, AreOneForOneTileAndForMoreCtasThanSms) {
   const DeviceInfo device = architecture_limits("sm_90a");
   const Problem one_tile = Problem::parse("decode/b1/q1/kv1-64/h32x4/d128/contiguous/bf16");
-  EXPECT_EQ(split_caps(one_tile, {16, 64, 1, 4}, device), std::vector<int>{1});
+  EXPECT_EQ(split_caps(one_tile, splitkv(), {16, 64, 1, 4}, device), std::vector<int>{1});
   const Problem wide = Problem::parse("decode/b512/q1/kv1-4096/h32x4/d128/contiguous/bf16");
-  EXPECT_EQ(split_caps(wide, {16, 64, 1, 4}, device), std::vector<int>{1});
+  EXPECT_EQ(split_caps(wide, splitkv(), {16, 64, 1, 4}, device), std::vector<int>{1});
 }
 
 TEST(SplitCaps, ReachDownToOneWhereTheKeysAreFew) {
   const DeviceInfo device = architecture_limits("sm_90a");
   const Problem problem = Problem::parse("decode/b1/q1/kv1-256/h32x4/d128/contiguous/bf16");
-  EXPECT_EQ(split_caps(problem, {16, 64, 1, 4}, device), (std::vector<int>{4, 2, 1}));
+  EXPECT_EQ(split_caps(problem, splitkv(), {16, 64, 1, 4}, device), (std::vector<int>{4, 2, 1}));
 }
 
 TEST(SplitCaps, NeverExceedTheTilesOfAWindow) {
   const DeviceInfo device = architecture_limits("sm_90a");
   const Problem problem = Problem::parse("decode/b1/q1/kv1-131072/h2x1/d256/w1024/ring/bf16");
-  for (const int cap : split_caps(problem, {16, 64, 2, 4}, device)) EXPECT_LE(cap, 16);
+  for (const int cap : split_caps(problem, splitkv(), {16, 64, 2, 4}, device)) EXPECT_LE(cap, 16);
 }
 
 TEST(DefaultCandidate, IsAlwaysInTheSpace) {
