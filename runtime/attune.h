@@ -21,6 +21,8 @@
 namespace attune {
 
 class Device;
+struct LoadedModule;
+struct Source;
 
 // There is no winner (OnMiss::kError), or a strict engine was asked for a new problem after seal().
 class NotPrepared : public Error {
@@ -67,8 +69,9 @@ struct AttentionArgs {
       0;  // int32 [batch] in device memory: cached tokens including the query tokens
   std::uint64_t workspace =
       0;  // workspace_bytes(), 256-byte aligned, any content; not shared by concurrent launches
-  std::int64_t capacity = 0;  // KV rows per sequence: dense batch stride, the ring's modulus for the
-                              // ring layout, rows that a block table's row names for paged ones
+  std::int64_t capacity =
+      0;  // KV rows per sequence: dense batch stride, the ring's modulus for the
+          // ring layout, rows that a block table's row names for paged ones
   std::int64_t q_strides[3] = {0, 0, 0};  // batch, token, head
   std::int64_t k_strides[3] = {0, 0, 0};  // batch is a sequence, or a page
   std::int64_t v_strides[3] = {0, 0, 0};
@@ -77,10 +80,11 @@ struct AttentionArgs {
   float softcap = 0.0f;  // > 0 for problems with softcap, 0 otherwise
   int seqlen_q = 0;      // of a prefill chunk, at most the problem's; 0: the problem's
   int kv_len_add = 0;    // added to every kv_len: seqlen_q, where kv_len counts the tokens before
-  std::uint64_t sequence = 0;     // int32 [batch] in device memory: whose K/V and block table each
-                                  // batch entry reads; 0: its own
-  std::uint64_t block_table = 0;  // int32 [sequences, block_table_stride] in device memory: page ids;
-                                  // entries past a sequence's last token are not read
+  std::uint64_t sequence = 0;  // int32 [batch] in device memory: whose K/V and block table each
+                               // batch entry reads; 0: its own
+  std::uint64_t block_table =
+      0;  // int32 [sequences, block_table_stride] in device memory: page ids;
+          // entries past a sequence's last token are not read
   std::int64_t block_table_stride = 0;  // 0: capacity / page_size
 };
 
@@ -144,6 +148,9 @@ class Engine {
   std::string choices_digest() const;
 
  private:
+  friend class Gemma4Attention;
+  // A kernel that is not tuned, from the cache or compiled. Throws as prepare does.
+  std::shared_ptr<const LoadedModule> load_module(const Source& source);
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -218,7 +218,25 @@ std::shared_ptr<const AttentionKernels> Dispatcher::load_default(const Choice& c
                        variant.text(), error.what()));
     }
   }
-  return load(compile(source, variant, store), variant, choice.plan);
+  return load(compile(source, variant.text(), store), variant, choice.plan);
+}
+
+Module Dispatcher::load_module(const Source& source, TuneStore& store) {
+  const std::string& label = source.symbols.front();
+  const Compiler* found = compiler();
+  if (found == nullptr) {
+    throw DeviceUnavailable("cannot compile a kernel",
+                            fmt::format("kernel={}; {}", label, compiler_problem_));
+  }
+  if (const auto stored = find_binary(found->key(source, device_.info().arch), store)) {
+    try {
+      return device_.load(*stored);
+    } catch (const Error& error) {
+      warn(fmt::format("cannot load a stored binary: kernel={} {}; compiling it again", label,
+                       error.what()));
+    }
+  }
+  return device_.load(compile(source, label, store));
 }
 
 std::optional<Binary> Dispatcher::find_binary(const Digest& key, TuneStore& store) {
@@ -230,11 +248,11 @@ std::optional<Binary> Dispatcher::find_binary(const Digest& key, TuneStore& stor
   }
 }
 
-Binary Dispatcher::compile(const Source& source, const Variant& variant, TuneStore& store) {
+Binary Dispatcher::compile(const Source& source, const std::string& label, TuneStore& store) {
   const Binary binary = compiler()->compile(source, device_.info().arch);
   ++num_compiles_;
   try {
-    store.put_binary(binary, variant.text());
+    store.put_binary(binary, label);
   } catch (const CacheError& error) {
     warn(error.what());  // the answer is good without being stored
   }

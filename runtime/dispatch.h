@@ -49,6 +49,10 @@ class Dispatcher {
   // something has to be compiled without a compiler.
   Dispatched dispatch(const Problem& problem, TuneStore& store);
 
+  // Loads kernels that are not tuned, from the cache or compiled. Throws CompileError, CudaError,
+  // and DeviceUnavailable when they have to be compiled without a compiler.
+  Module load_module(const Source& source, TuneStore& store);
+
   // Compiles done so far, those of tuning included. Callable from any thread.
   std::uint64_t num_compiles() const { return num_compiles_; }
   // Drops the compiler; the next compile opens it again.
@@ -64,7 +68,7 @@ class Dispatcher {
   std::shared_ptr<const AttentionKernels> load_default(const Choice& choice, const Miss& miss,
                                                        TuneStore& store);
   std::optional<Binary> find_binary(const Digest& key, TuneStore& store);
-  Binary compile(const Source& source, const Variant& variant, TuneStore& store);
+  Binary compile(const Source& source, const std::string& label, TuneStore& store);
   std::shared_ptr<const AttentionKernels> load(const Binary& binary, const Variant& variant,
                                                const LaunchPlan& plan);
   // nullptr when there is none for the device; then compiler_problem_ says why.

@@ -128,6 +128,16 @@ Attention Engine::prepare(std::string_view problem_text) {
   return Attention(state_->add(text, std::move(dispatched)));
 }
 
+std::shared_ptr<const LoadedModule> Engine::load_module(const Source& source) {
+  const std::lock_guard lock(state_->work_mutex);
+  if (state_->store == nullptr) {
+    throw NotPrepared("this engine is sealed", fmt::format("kernel={}", source.symbols.front()),
+                      "make the model before seal()");
+  }
+  return std::make_shared<const LoadedModule>(
+      LoadedModule{state_->device, state_->dispatcher.load_module(source, *state_->store)});
+}
+
 void Engine::seal() {
   const std::lock_guard work_lock(state_->work_mutex);
   state_->store.reset();

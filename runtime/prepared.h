@@ -24,6 +24,12 @@ struct Choice {
 // Some lines for a person; `device` is the one in use.
 std::string explain(const Choice& choice, const DeviceInfo& device);
 
+// A module of kernels that are not tuned.
+struct LoadedModule {
+  std::shared_ptr<Device> device;  // declared first: goes after the module
+  Module module;
+};
+
 struct Attention::Prepared {
   std::shared_ptr<Device> device;  // declared first: goes after the module
   std::shared_ptr<const AttentionKernels> kernels;

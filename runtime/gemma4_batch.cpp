@@ -1,0 +1,160 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "runtime/gemma4_state.h"
+
+namespace attune {
+namespace {
+
+template <typename T>
+T& required(const std::shared_ptr<T>& state) {
+  if (state == nullptr) {
+    throw InvalidArgument("this batch is empty", {}, "get one from Gemma4Attention::make_batch");
+  }
+  return *state;
+}
+
+}  // namespace
+
+StepTarget Gemma4Batch::State::target() const {
+  return {size, integers->ptr(), integers->ptr(static_cast<std::size_t>(size)), &memory};
+}
+
+void Gemma4Batch::State::write_lengths(StreamHandle stream) {
+  for (int b = 0; b < size; ++b) {
+    integers->set(static_cast<std::size_t>(b), sessions[b]->length);
+    integers->set(static_cast<std::size_t>(size + b), sessions[b]->place);
+  }
+  integers->flush(stream);
+}
+
+Gemma4Batch Gemma4Attention::make_batch(int size) {
+  const std::vector<int>& sizes = state_->options.batch_sizes;
+  if (std::find(sizes.begin(), sizes.end(), size) == sizes.end()) {
+    throw InvalidArgument("no kernels were prepared for this batch size",
+                          fmt::format("size={}", size),
+                          fmt::format("batch_sizes are {}", fmt::join(sizes, ", ")));
+  }
+  Gemma4Batch batch;
+  batch.state_ = std::make_shared<Gemma4Batch::State>();
+  Gemma4Batch::State& s = *batch.state_;
+  s.model = state_;
+  s.size = size;
+  s.memory = state_->make_step_memory(size);
+  s.integers = std::make_unique<StateBuffer>(state_->device, state_->writer,
+                                             2 * static_cast<std::size_t>(size));
+  return batch;
+}
+
+void Gemma4Batch::assign(std::span<Gemma4Session* const> sessions, void* stream) {
+  State& s = required(state_);
+  if (static_cast<int>(sessions.size()) != s.size) {
+    throw InvalidArgument("a batch takes as many sessions as its size",
+                          fmt::format("sessions={} size={}", sessions.size(), s.size));
+  }
+  std::vector<std::shared_ptr<Gemma4Session::State>> assigned;
+  for (const Gemma4Session* session : sessions) {
+    if (session == nullptr || session->state_ == nullptr || session->state_->model != s.model) {
+      throw InvalidArgument("a batch takes open sessions of its own model",
+                            fmt::format("session number {}", assigned.size()));
+    }
+    if (std::find(assigned.begin(), assigned.end(), session->state_) != assigned.end()) {
+      throw InvalidArgument("a session is in the batch twice",
+                            fmt::format("session number {}", assigned.size()),
+                            "their tokens would overwrite each other");
+    }
+    if (session->state_->open_tokens != 0) {
+      throw InvalidArgument("a session has an open step",
+                            fmt::format("session number {} open_tokens={}", assigned.size(),
+                                        session->state_->open_tokens),
+                            "commit it first");
+    }
+    assigned.push_back(session->state_);
+  }
+  s.sessions = std::move(assigned);
+  s.write_lengths(stream);
+}
+
+void Gemma4Batch::begin_step(int num_tokens, void* stream) {
+  State& s = required(state_);
+  if (s.sessions.empty()) {
+    throw InvalidArgument("the batch has no sessions", fmt::format("size={}", s.size),
+                          "assign them first");
+  }
+  std::size_t opened = 0;
+  try {
+    for (; opened < s.sessions.size(); ++opened) s.sessions[opened]->open(num_tokens);
+    s.model->integers->flush(stream);
+    s.write_lengths(stream);
+  } catch (...) {
+    for (std::size_t i = 0; i < opened; ++i) s.sessions[i]->open_tokens = 0;
+    throw;
+  }
+}
+
+void Gemma4Batch::run(int layer, StepKind kind, int num_tokens, const Gemma4LayerArgs& args,
+                      void* stream) {
+  State& s = required(state_);
+  const std::size_t num_layers = s.model->layers.size();
+  if (layer < 0 || layer >= static_cast<int>(num_layers)) {
+    throw InvalidArgument("no such layer", fmt::format("layer={}", layer),
+                          fmt::format("the model has {}", num_layers));
+  }
+  if (s.sessions.empty() || s.sessions.front()->open_tokens == 0) begin_step(num_tokens, stream);
+  for (const auto& session : s.sessions) session->require_step(num_tokens);
+  s.model->run(s.target(), layer, kind, num_tokens, args, stream);
+}
+
+void Gemma4Batch::prefill(int layer, int num_tokens, const Gemma4LayerArgs& args, void* stream) {
+  const int most = required(state_).model->options.max_prefill;
+  if (num_tokens < 1 || num_tokens > most) {
+    throw InvalidArgument("cannot run a prefill", fmt::format("num_tokens={}", num_tokens),
+                          fmt::format("it takes 1 to {} tokens (max_prefill)", most));
+  }
+  run(layer, StepKind::kPrefill, num_tokens, args, stream);
+}
+
+void Gemma4Batch::decode(int layer, const Gemma4LayerArgs& args, void* stream) {
+  run(layer, StepKind::kDecode, 1, args, stream);
+}
+
+void Gemma4Batch::verify(int layer, int num_tokens, const Gemma4LayerArgs& args, void* stream) {
+  const int most = required(state_).model->options.max_verify;
+  if (num_tokens < 1 || num_tokens > most) {
+    throw InvalidArgument("cannot run a verify", fmt::format("num_tokens={}", num_tokens),
+                          fmt::format("it takes 1 to {} tokens (max_verify)", most));
+  }
+  run(layer, num_tokens == 1 ? StepKind::kDecode : StepKind::kVerify, num_tokens, args, stream);
+}
+
+void Gemma4Batch::commit(std::span<const int> num_tokens, void* stream) {
+  State& s = required(state_);
+  if (num_tokens.size() != s.sessions.size()) {
+    throw InvalidArgument(
+        "a batch commits a number of tokens for each session",
+        fmt::format("num_tokens={} sessions={}", num_tokens.size(), s.sessions.size()));
+  }
+  s.model->require_no_capture(stream);
+  // All or none: a wrong number for one session must not commit the others.
+  for (std::size_t b = 0; b < s.sessions.size(); ++b) {
+    s.sessions[b]->require_commit(num_tokens[b]);
+  }
+  for (std::size_t b = 0; b < s.sessions.size(); ++b) s.sessions[b]->close(num_tokens[b]);
+  s.write_lengths(stream);
+}
+
+int Gemma4Batch::size() const { return required(state_).size; }
+
+int Gemma4Batch::largest_step() const {
+  const State& s = required(state_);
+  int largest = s.model->max_step();
+  for (const auto& session : s.sessions) {
+    largest = std::min(largest, s.model->largest_step(session->length));
+  }
+  return largest;
+}
+
+std::size_t Gemma4Batch::workspace_bytes() const { return required(state_).memory.bytes(); }
+
+}  // namespace attune

@@ -1,0 +1,141 @@
+// What the classes of runtime/gemma4_attention.h hold.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "jit/device.h"
+#include "runtime/gemma4_attention.h"
+#include "runtime/page_pool.h"
+#include "runtime/state_buffer.h"
+#include "templates/params.h"
+#include "templates/problem.h"
+
+namespace attune {
+
+enum class StepKind { kPrefill, kDecode, kVerify };
+
+// Kernels of all layers of one shape.
+struct LayerKernels {
+  LayerGeometry geometry;  // without kv_layer
+  KvLayout layout;
+  bool owns_cache;
+  int ring_rows = 0;  // of sliding layers
+  std::shared_ptr<const LoadedModule> prologue_module;
+  Kernel prologue;
+  DeviceMem inverse_frequencies;                   // float [num_pairs]
+  std::map<std::pair<int, int>, Attention> steps;  // decode and verify, by batch size and tokens
+  std::map<int, Attention> prefills;               // by batch size
+};
+
+// K and V rows of one layer, of all sequences.
+struct LayerCache {
+  DeviceMem k, v;  // v is empty where rows are unified
+  std::int64_t batch_stride = 0, token_stride = 0, head_stride = 0;  // elements; batch: or page
+  std::size_t sequence_bytes = 0;  // that one sequence occupies; 0 where it has pages instead
+  std::size_t page_bytes = 0;      // of one page, K and V
+};
+
+struct Layer {
+  int kernels_idx = 0;
+  int cache_layer = 0;
+  DeviceMem q_weight, k_weight;  // float [head_dim]
+  bool has_weights = false;
+};
+
+// Memory of the launches of a batch size.
+struct StepMemory {
+  DeviceMem queries;  // of the attention kernels, as the prologue writes them
+  DeviceMem workspace;
+  std::size_t bytes() const { return queries.bytes() + workspace.bytes(); }
+};
+
+// One batch of sequences as a launch sees it.
+struct StepTarget {
+  int batch = 1;
+  DevicePtr lengths = 0;    // int [batch], committed tokens
+  DevicePtr sequences = 0;  // int [batch]
+  const StepMemory* memory = nullptr;
+};
+
+struct Gemma4Attention::State {
+  State(Engine& engine, Gemma4Geometry geometry, Gemma4Options options);
+
+  void prepare_kernels();
+  void allocate_caches();
+  StepMemory make_step_memory(int batch) const;
+  const Attention& attention_of(const LayerKernels& kernels, StepKind kind, int batch,
+                                int num_tokens) const;
+  void run(const StepTarget& target, int layer, StepKind kind, int num_tokens,
+           const Gemma4LayerArgs& args, StreamHandle stream) const;
+
+  // Throws InvalidArgument on a stream that is being captured.
+  void require_no_capture(StreamHandle stream) const;
+  // Most tokens of any step, by the options alone.
+  int max_step() const;
+  // Of a sequence with so many committed tokens.
+  int largest_step(int length) const;
+  int num_pages_of(int tokens) const;
+  bool is_paged() const { return attune::is_paged(options.global_layout) && has_global; }
+  std::size_t page_bytes() const;  // of all layers
+
+  Engine& engine;
+  Device& device;
+  const Gemma4Geometry geometry;
+  const Gemma4Options options;
+  bool has_global = false;
+  int smallest_ring_slack = 0;  // tokens that a step may have for the rings; 0: no rings
+
+  std::vector<LayerKernels> kernels;
+  std::vector<Layer> layers;
+  std::map<int, LayerCache> caches;  // by the layer that owns it
+
+  // Integers: the block table [max_sequences, pages_per_sequence], then of each place the committed
+  // tokens, then the places themselves.
+  int pages_per_sequence = 0;
+  std::shared_ptr<const StateWriter> writer;
+  std::unique_ptr<StateBuffer> integers;
+  std::size_t length_at(int place) const;
+  std::size_t place_at(int place) const;
+
+  PagePool pages{0};
+  std::vector<bool> places_in_use;
+  StepMemory memory;  // of the sessions
+};
+
+struct Gemma4Session::State {
+  explicit State(std::shared_ptr<Gemma4Attention::State> of, int at);
+  ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  // Checks and opens a step; its pages are in the block table once the model's integers are flushed.
+  void open(int num_tokens);
+  void require_step(int num_tokens);
+  // Throws unless so many tokens of the open step can be committed.
+  void require_commit(int num_tokens) const;
+  void close(int num_tokens);
+  void hold_pages_for(int tokens);
+
+  std::shared_ptr<Gemma4Attention::State> model;
+  int place = 0;
+  int length = 0;
+  int written = 0;      // positions that were ever written, exclusive
+  int open_tokens = 0;  // of the step that is open; 0: none
+  std::vector<int> pages;
+};
+
+struct Gemma4Batch::State {
+  std::shared_ptr<Gemma4Attention::State> model;
+  int size = 0;
+  StepMemory memory;
+  std::unique_ptr<StateBuffer> integers;  // lengths [size], then places [size]
+  std::vector<std::shared_ptr<Gemma4Session::State>> sessions;
+
+  StepTarget target() const;
+  void write_lengths(StreamHandle stream);
+};
+
+}  // namespace attune
