@@ -1,90 +1,16 @@
-// The C ABI: every function turns exceptions into a status and a thread-local message.
+// The C ABI of runtime/attune_c.h.
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
-#include <exception>
-#include <new>
 #include <string>
 
 #include <fmt/format.h>
 
 #include "runtime/attune_c.h"
+#include "runtime/c_errors.h"
 #include "runtime/c_handles.h"
 
 namespace attune {
 namespace {
-
-thread_local std::string last_error;
-
-// Never throws: without memory for the message a part of it is kept.
-attune_status fail(attune_status status, const char* message) noexcept {
-  try {
-    last_error = message;
-  } catch (const std::bad_alloc&) {
-    last_error.assign("out of memory", std::min<std::size_t>(13, last_error.capacity()));
-  }
-  return status;
-}
-
-attune_status status_of_current_exception() noexcept {
-  try {
-    throw;
-  } catch (const InvalidArgument& error) {
-    return fail(ATTUNE_INVALID_ARGUMENT, error.what());
-  } catch (const NotPrepared& error) {
-    return fail(ATTUNE_NOT_PREPARED, error.what());
-  } catch (const DeviceUnavailable& error) {
-    return fail(ATTUNE_NO_DEVICE, error.what());
-  } catch (const CudaError& error) {
-    return fail(ATTUNE_CUDA_ERROR, error.what());
-  } catch (const CompileError& error) {
-    return fail(ATTUNE_COMPILE_ERROR, error.what());
-  } catch (const CacheError& error) {
-    return fail(ATTUNE_CACHE_ERROR, error.what());
-  } catch (const std::exception& error) {
-    return fail(ATTUNE_ERROR, error.what());
-  } catch (...) {
-    return fail(ATTUNE_ERROR, "unknown exception");
-  }
-}
-
-template <typename Body>
-attune_status guarded(const Body& body) noexcept {
-  last_error.clear();
-  try {
-    body();
-    return ATTUNE_OK;
-  } catch (...) {
-    return status_of_current_exception();
-  }
-}
-
-void require_not_null(const char* function, const char* name, const void* value) {
-  if (value == nullptr) {
-    throw InvalidArgument(fmt::format("{} got a null pointer", function),
-                          fmt::format("{}=NULL", name), "pass a valid one");
-  }
-}
-
-// Reads a struct of the caller's size: an older caller's lacks the last fields, which stay zero; a
-// newer one's has more than is known here, which must be zero.
-template <typename T>
-T read_struct(const char* name, const T& from, std::size_t least_bytes) {
-  const std::size_t bytes = from.struct_size;
-  const auto refuse = [&](const char* what_to_do) {
-    throw InvalidArgument("a struct has a size that is not known here",
-                          fmt::format("{}.struct_size={} known={}", name, bytes, sizeof(T)),
-                          what_to_do);
-  };
-  if (bytes < least_bytes || bytes > 64 * sizeof(T)) refuse("set struct_size to sizeof the struct");
-  const auto* unknown = reinterpret_cast<const unsigned char*>(&from) + sizeof(T);
-  for (std::size_t i = 0; i + sizeof(T) < bytes; ++i) {
-    if (unknown[i] != 0) refuse("it uses fields of a newer attune: use a newer library");
-  }
-  T known{};
-  std::memcpy(static_cast<void*>(&known), &from, std::min(bytes, sizeof(T)));
-  return known;
-}
 
 // The sizes of version 0.1.0, the least that a caller may pass; later fields stand behind these.
 constexpr std::size_t kOptionsBytes = offsetof(attune_options, log_context) + sizeof(void*);
@@ -162,15 +88,6 @@ attune_served served_of(Served served) {
   return ATTUNE_SERVED_DEFAULT;
 }
 
-// What fits of `from` with a terminator; `needed` gets the whole length plus one.
-void copy_text(const std::string& from, char* text, std::size_t size, std::size_t* needed) {
-  if (needed != nullptr) *needed = from.size() + 1;
-  if (size == 0) return;
-  const std::size_t length = std::min(from.size(), size - 1);
-  std::memcpy(text, from.data(), length);
-  text[length] = '\0';
-}
-
 }  // namespace
 }  // namespace attune
 
@@ -178,7 +95,7 @@ extern "C" {
 
 const char* attune_version(void) { return ATTUNE_VERSION; }
 
-const char* attune_last_error(void) { return attune::last_error.c_str(); }
+const char* attune_last_error(void) { return attune::last_error(); }
 
 const char* attune_status_name(attune_status status) {
   switch (status) {
@@ -210,7 +127,7 @@ attune_status attune_engine_create(const attune_options* options, attune_engine*
   });
 }
 
-void attune_engine_destroy(attune_engine* engine) { delete engine; }
+void attune_engine_destroy(attune_engine* engine) { attune::release(engine); }
 
 attune_status attune_engine_seal(attune_engine* engine) {
   return attune::guarded([&] {

@@ -1,12 +1,32 @@
 // What the opaque handles of the C ABI are.
 #pragma once
 
+#include <atomic>
+#include <memory>
+
 #include "runtime/attune.h"
 
 struct attune_engine {
   attune::Engine engine;
+  // The caller until it destroys the handle, and every object that needs the engine: they may be
+  // destroyed in any order.
+  std::atomic<int> num_owners{1};
 };
 
 struct attune_attention {
   attune::Attention attention;
 };
+
+namespace attune {
+
+inline void release(attune_engine* engine) noexcept {
+  if (engine != nullptr && engine->num_owners.fetch_sub(1) == 1) delete engine;
+}
+
+// One more owner.
+inline std::shared_ptr<attune_engine> share(attune_engine* engine) {
+  ++engine->num_owners;
+  return {engine, release};
+}
+
+}  // namespace attune
