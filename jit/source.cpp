@@ -1,6 +1,7 @@
 #include "jit/source.h"
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -123,6 +124,17 @@ write_state(const __grid_constant__ attune::StateParams p) {{
 }}
 )";
 
+// Digest of templates together with what else kernels on an architecture are made of.
+Digest digest_on(const Digest& templates, const std::string& arch) {
+  if (!is_host_arch(arch)) return templates;
+  std::string all = templates.text();
+  for (const EmbeddedFile& file : embedded_files()) {
+    if (!file.name.starts_with("templates/host/")) continue;
+    all += fmt::format("{}:{}\n", file.name, digest_of(file.text).text());
+  }
+  return digest_of(all);
+}
+
 }  // namespace
 
 AttentionSymbols attention_symbols(const Variant& variant) {
@@ -207,13 +219,13 @@ std::vector<EmbeddedFile> included_files(std::string_view text, const FindFile& 
 }
 
 Digest template_digest(const Family& family, const std::string& arch) {
-  if (!is_host_arch(arch)) return family.template_digest();
-  std::string all = family.template_digest().text();
-  for (const EmbeddedFile& file : embedded_files()) {
-    if (!file.name.starts_with("templates/host/")) continue;
-    all += fmt::format("{}:{}\n", file.name, digest_of(file.text).text());
-  }
-  return digest_of(all);
+  return digest_on(family.template_digest(), arch);
+}
+
+Digest prologue_digest(const std::string& arch) {
+  constexpr std::array<std::string_view, 2> kEntryFiles = {"templates/prologue.cuh",
+                                                           "templates/state.cuh"};
+  return digest_on(template_digest_of(kEntryFiles), arch);
 }
 
 }  // namespace attune

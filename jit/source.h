@@ -49,5 +49,7 @@ std::vector<EmbeddedFile> included_files(std::string_view text, const FindFile& 
 // Digest of all that a family's kernels are made of on an architecture: Family::template_digest(),
 // on the host also templates/host/.
 Digest template_digest(const Family& family, const std::string& arch);
+// The same of the prologue and the state kernel.
+Digest prologue_digest(const std::string& arch);
 
 }  // namespace attune

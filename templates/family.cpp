@@ -215,9 +215,13 @@ std::optional<Unsupported> Family::supports(const Problem& problem,
 }
 
 Digest Family::template_digest() const {
+  const std::array<std::string_view, 2> entry_files = {entry_file, "templates/combine.cuh"};
+  return template_digest_of(std::span(entry_files).first(splits_keys ? 2 : 1));
+}
+
+Digest template_digest_of(std::span<const std::string_view> entry_files) {
   std::set<std::string_view> files;
-  collect_includes(entry_file, &files);
-  if (splits_keys) collect_includes("templates/combine.cuh", &files);
+  for (const std::string_view entry : entry_files) collect_includes(entry, &files);
   std::string all;
   for (const std::string_view file : files) {
     all += fmt::format("{}:{}\n", file, digest_of(embedded_file(file).text).text());

@@ -99,4 +99,7 @@ struct EmbeddedFile {
 };
 std::span<const EmbeddedFile> embedded_files();
 
+// Digest of these embedded files and of every file they include, by content.
+Digest template_digest_of(std::span<const std::string_view> entry_files);
+
 }  // namespace attune

@@ -1,3 +1,6 @@
+#include <span>
+#include <string_view>
+
 #include <gtest/gtest.h>
 
 #include "common/error.h"
@@ -17,6 +20,13 @@ TEST(PrologueSource, SpellsHeadDimAndLayoutInItsSymbol) {
 TEST(PrologueSource, RefusesWhatTheTemplateRefuses) {
   EXPECT_THROW(prologue_source(256, KvLayout::kUnified), InvalidArgument);
   EXPECT_THROW(prologue_source(96, KvLayout::kRing), InvalidArgument);
+}
+
+TEST(PrologueDigest, IsOfItsTemplatesAndOnTheHostOfItsLanguageToo) {
+  constexpr std::string_view kFiles[] = {"templates/prologue.cuh", "templates/state.cuh"};
+  EXPECT_EQ(prologue_digest("sm_90a"), template_digest_of(kFiles));
+  EXPECT_NE(prologue_digest("sm_90a"), template_digest_of(std::span(kFiles).first(1)));
+  EXPECT_NE(prologue_digest("sm_90a"), prologue_digest("host"));
 }
 
 TEST(StateSource, HasOneKernel) {
