@@ -12,7 +12,7 @@ struct SinCos {
 };
 
 // Of an angle from 0 to some millions: within 2^-23, and 2 ulp near the zeros too, for the angles
-// of positions below 262144 (tests/support/rope_cases.h). Without a table in local memory, which
+// of positions below 262144 (tests/support/rope_run.h). Without a table in local memory, which
 // the toolkit's functions have for large angles.
 __device__ __forceinline__ SinCos sin_cos(float angle) {
   // Cody and Waite: angle - n * pi/2 with pi/2 in three parts. The first difference is exact, n has
