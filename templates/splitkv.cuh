@@ -410,7 +410,7 @@ struct SplitKv {
           new_max = fmaxf(new_max, row_max_of_group()[group * BLOCK_M + row]);
         }
         const float subtract = scale.subtrahend(new_max);
-        const float rescale = scale.probability(row_max[m][half], subtract);
+        const float rescale = scale.rescale(row_max[m][half], subtract);
         row_max[m][half] = new_max;
         if (token_group == 0 && lane % 4 == 0) row_scale()[row] = rescale;
 #pragma unroll

@@ -51,6 +51,12 @@ struct ScoreScale {
   __device__ __forceinline__ float subtrahend(float kept_max) const {
     return __fmul_rn(finite_or_zero(kept_max), to_log2);
   }
+  // Factor on what was summed up below another maximum. Exactly 1 where the maximum has stayed, which
+  // the fma of a probability is not: it would add the rounding of the subtrahend. A tile that a row
+  // does not see then changes no bit of it, and the output is left alone.
+  __device__ __forceinline__ float rescale(float kept_max_before, float subtract) const {
+    return ex2(__fmul_rn(kept_max_before, to_log2) - subtract);
+  }
   // 2^(score - maximum)
   __device__ __forceinline__ float probability(float kept, float subtract) const {
     return ex2(__fmaf_rn(kept, to_log2, -subtract));
