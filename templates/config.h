@@ -128,4 +128,42 @@ constexpr int splitkv_smem_bytes(const KernelConfig& config, int head_dim, KvLay
   return (tiles + probabilities) * kBytesPerElement + rows * row_bytes;
 }
 
+// How the warps of a tiled kernel divide its tiles: row groups x column groups. The tokens of a
+// score tile are divided among the column groups, and so are the columns of the output. {0, 0}
+// when the warps cannot be placed.
+constexpr int kMaxColumnGroups = 4;
+constexpr WarpGrid tiled_warp_grid(const KernelConfig& config) {
+  // 32 rows a warp read a quarter less shared memory for a product than 16 (+7% at head_dim 512, and
+  // at 256 with 128 rows [h200]), but need P to be exchanged. In small CTAs, of which several run on
+  // an SM, that gains nothing, and P would be the memory that they have not.
+  for (int row_tiles = config.num_warps >= 8 ? 2 : 1; row_tiles >= 1; --row_tiles) {
+    const int rows = config.block_m / (row_tiles * kMmaRows);
+    if (rows == 0 || config.block_m % (row_tiles * kMmaRows) != 0) continue;
+    const int columns = config.num_warps / rows;
+    const bool fits = rows * columns == config.num_warps && columns <= kMaxColumnGroups &&
+                      (columns & (columns - 1)) == 0 &&
+                      config.block_n % (columns * 2 * kMmaTokens) == 0;
+    if (fits) return {rows, columns};
+  }
+  return {0, 0};
+}
+
+// Whether P finds room in the 128 columns of a unified tile that scores alone have a use for.
+constexpr bool tiled_p_in_slot(const KernelConfig& config, KvLayout layout) {
+  const int panels = (config.block_m - 1) / config.block_n + (config.block_n - 1) / 64 + 1;
+  return is_unified(layout) && tiled_warp_grid(config).tokens > 1 && panels * 64 <= kUnifiedRotated;
+}
+
+// Shared memory of one CTA of the tiled kernel in bytes:
+// Q | K slots | V slots, and where warps share their rows: P | row maxima per column group.
+constexpr int tiled_smem_bytes(const KernelConfig& config, int head_dim, KvLayout layout) {
+  const int rows = config.block_m;
+  const int tiles =
+      rows * head_dim + config.num_stages * kv_stage_elements(config, head_dim, layout);
+  const int groups = tiled_warp_grid(config).tokens;
+  const bool has_p = groups > 1 && !tiled_p_in_slot(config, layout);
+  const int probabilities = has_p ? rows * probability_pitch(config) : 0;
+  return (tiles + probabilities) * kBytesPerElement + (groups > 1 ? rows * 4 * groups : 0);
+}
+
 }  // namespace attune

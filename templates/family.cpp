@@ -13,10 +13,13 @@ namespace attune {
 namespace {
 
 std::optional<Unsupported> splitkv_limits(const KernelConfig& config, int head_dim, KvLayout);
+std::optional<Unsupported> tiled_limits(const KernelConfig& config, int head_dim, KvLayout);
 
 constexpr std::array kFamilies = {
     Family{"splitkv", "templates/splitkv.cuh", "attune::splitkv", 80, true, splitkv_smem_bytes,
            splitkv_limits},
+    Family{"tiled", "templates/tiled.cuh", "attune::tiled", 80, false, tiled_smem_bytes,
+           tiled_limits},
 };
 
 const EmbeddedFile& embedded_file(std::string_view name) {
@@ -80,6 +83,30 @@ std::optional<Unsupported> splitkv_limits(const KernelConfig& config, int head_d
   if (columns % kOutputColumnsPerWarp != 0 || columns == 0) {
     return Unsupported{fmt::format("head_dim={} over num_warps={} is no multiple of {} columns",
                                    head_dim, config.num_warps, kOutputColumnsPerWarp)};
+  }
+  return std::nullopt;
+}
+
+std::optional<Unsupported> tiled_limits(const KernelConfig& config, int head_dim, KvLayout) {
+  const auto is_power_of_two = [](int value) { return (value & (value - 1)) == 0; };
+  if (!is_power_of_two(config.block_n) || !is_power_of_two(config.num_warps)) {
+    return Unsupported{fmt::format("block_n={} and num_warps={} are powers of two", config.block_n,
+                                   config.num_warps)};
+  }
+  const int column_groups = tiled_warp_grid(config).tokens;
+  if (column_groups == 0) {
+    return Unsupported{
+        fmt::format("{} warps over {} rows: 1, 2 or {} may share 16 or 32 rows, each "
+                    "16 tokens of {} or more",
+                    config.num_warps, config.block_m, kMaxColumnGroups, config.block_n)};
+  }
+  if (head_dim / column_groups % kOutputColumnsPerWarp != 0) {
+    return Unsupported{fmt::format("head_dim={} over {} warps is no multiple of {} columns",
+                                   head_dim, column_groups, kOutputColumnsPerWarp)};
+  }
+  if (config.num_warps * kWarpSize * 8 % head_dim != 0) {
+    return Unsupported{fmt::format("{} threads copy no whole rows of head_dim={}",
+                                   config.num_warps * kWarpSize, head_dim)};
   }
   return std::nullopt;
 }

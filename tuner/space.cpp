@@ -30,6 +30,9 @@ constexpr int kDefaultKvBytes = 128 << 10;
 // A tile of 64 keys reads the queries from shared memory half as often as one of 32.
 constexpr int kDefaultBlockN = 64;
 constexpr int kDefaultWarps = 8;
+// Rows of a prefill tile that feed the tensor cores well.
+constexpr int kDefaultPrefillBlockM = 64;
+constexpr int kMostRegisters = 255;  // of a thread
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
@@ -47,11 +50,11 @@ int max_visible_keys(const Problem& problem) {
 
 // Whether `count` CTAs of this config fit on one SM by shared memory and threads. A core of the
 // host device runs one at a time.
-bool fits_per_sm(int count, const Problem& problem, const KernelConfig& config,
-                 const DeviceInfo& device) {
+bool fits_per_sm(int count, const Problem& problem, const Family& family,
+                 const KernelConfig& config, const DeviceInfo& device) {
   if (is_host_arch(device.arch)) return count == 1;
   const int smem_bytes =
-      splitkv_smem_bytes(config, problem.head_dim, problem.kv_layout) + kReservedSmemBytes;
+      family.smem_bytes(config, problem.head_dim, problem.kv_layout) + kReservedSmemBytes;
   return count * smem_bytes <= device.smem_per_sm_bytes &&
          count * config.num_warps * kWarpSize <= kThreadsPerSm;
 }
@@ -100,6 +103,9 @@ void drop_useless_block_m(const Problem& problem, std::vector<Survivor>* survivo
     if (block_m >= rows && (enough == 0 || block_m < enough)) enough = block_m;
     row_block_limit = std::min(row_block_limit, ceil_div(rows, block_m));
   }
+  // A prefill has row blocks enough for every CTA, and half of BLOCK_M may let two of them share an
+  // SM.
+  if (problem.op == Op::kPrefill) row_block_limit *= 2;
   row_block_limit = std::max(row_block_limit, kMaxRowBlocks);
   std::vector<Survivor> useful;
   for (const Survivor& survivor : *survivors) {
@@ -110,7 +116,7 @@ void drop_useless_block_m(const Problem& problem, std::vector<Survivor>* survivo
            {RejectReason::kUnsupported,
             fmt::format("block_m={} rows={}: block_m={} holds them all", block_m, rows, enough)},
            space);
-    } else if (problem.op != Op::kPrefill && row_blocks > row_block_limit) {
+    } else if (row_blocks > row_block_limit) {
       drop(survivor,
            {RejectReason::kUnsupported, fmt::format("block_m={} rows={}: row_blocks={} limit={}",
                                                     block_m, rows, row_blocks, row_block_limit)},
@@ -163,7 +169,7 @@ std::vector<int> split_caps(const Problem& problem, const Family& family,
   std::vector<int> wanted = {full, std::max(1, full / 2)};
   if (full == limit) wanted.push_back(std::max(1, full / 4));
   for (const int per_sm : {2, 3, 4}) {
-    if (fits_per_sm(per_sm, problem, config, device)) {
+    if (fits_per_sm(per_sm, problem, family, config, device)) {
       wanted.push_back(fill(per_sm * device.num_sms));
     }
   }
@@ -281,12 +287,27 @@ Candidate default_candidate(const Problem& problem, const DeviceInfo& device) {
     const KernelConfig& config = candidate.config;
     const Family& family = known_family(candidate.family);
     const int caps_first = split_caps(problem, family, config, device).front();
-    return std::make_tuple(ceil_div(rows, config.block_m), config.block_m,
-                           distance(kv_slot_bytes(config, problem), kDefaultKvBytes),
-                           distance(config.block_n, kDefaultBlockN),
-                           distance(config.num_warps, kDefaultWarps),
-                           std::abs(candidate.split_cap - caps_first), config.block_n,
-                           config.num_stages, config.num_warps);
+    const int row_blocks = ceil_div(rows, config.block_m);
+    const int kv_bytes = distance(kv_slot_bytes(config, problem), kDefaultKvBytes);
+    const int block_n = distance(config.block_n, kDefaultBlockN);
+    const int warps = distance(config.num_warps, kDefaultWarps);
+    const int cap = std::abs(candidate.split_cap - caps_first);
+    // A family that does not split is there for prefills alone.
+    const bool for_prefill = !family.splits_keys;
+    if (!for_prefill) {
+      return std::make_tuple(true, row_blocks, config.block_m, kv_bytes, block_n, warps, cap,
+                             config.block_n, config.num_stages, config.num_warps);
+    }
+    // It is bound by the tensor cores and by what feeds them from shared memory: the sides of a
+    // tile come first, then a second CTA on the SM, whose products fill the other's waits (4% at
+    // head_dim 256 [h200]), then the copies under way.
+    const int sides = 1024 / std::min(config.block_m, kDefaultPrefillBlockM) +
+                      1024 / std::min(config.block_n, kDefaultBlockN);
+    const bool is_paired =
+        fits_per_sm(2, problem, family, config, device) &&
+        2 * config.num_warps * kWarpSize * kMostRegisters <= device.registers_per_sm;
+    return std::make_tuple(false, sides, is_paired ? 0 : 1, row_blocks, block_n, kv_bytes, warps,
+                           config.block_n, -config.num_stages, config.num_warps);
   };
   return *std::min_element(
       space.kept.begin(), space.kept.end(),

@@ -13,11 +13,12 @@ namespace attune {
 namespace {
 
 constexpr int kHeadDims[] = {64, 128, 256, 512};
-// Whether the accumulators leave two thirds of a thread's registers to the rest. Where they do not,
-// a spill is the tuner's to reject.
+// Whether the accumulators and scores leave two thirds of a thread's registers to the rest. Where
+// they do not, a spill is the tuner's to reject.
 bool is_roomy(const KernelConfig& config, int head_dim, const DeviceInfo& device) {
   const int registers = std::min(255, device.registers_per_sm / (config.num_warps * kWarpSize));
-  return 3 * accumulators_of(config, head_dim) <= registers;
+  const int scores = config.block_m * config.block_n / (config.num_warps * kWarpSize);
+  return 3 * (accumulators_of(config, head_dim) + scores) <= registers;
 }
 
 class CornerTest : public NvrtcTest, public testing::WithParamInterface<const char*> {};
@@ -28,14 +29,15 @@ TEST_P(CornerTest, CompilesTheCornersOfEveryFamily) {
   std::vector<Variant> variants;
   for (const Family& family : families()) {
     for (const int head_dim : kHeadDims) {
-      const std::set<KernelConfig> configs = config_corners(family, head_dim, KvLayout::kContiguous, device);
+      const std::set<KernelConfig> configs =
+          config_corners(family, head_dim, KvLayout::kContiguous, device);
       EXPECT_FALSE(configs.empty()) << family.name << " head_dim " << head_dim;
       for (const KernelConfig& config : configs) {
         // Both layouts, with and without softcap, in turn.
         const bool odd = variants.size() % 2 == 1;
         variants.push_back({std::string(family.name), head_dim,
-                            odd ? KvLayout::kRing : KvLayout::kContiguous, odd, DataType::kBf16,
-                            config});
+                            odd ? KvLayout::kRing : KvLayout::kContiguous, odd, false,
+                            DataType::kBf16, config});
         jobs.push_back({variants.size() - 1, attention_source(variants.back()), device.arch});
       }
     }
@@ -47,7 +49,7 @@ TEST_P(CornerTest, CompilesTheCornersOfEveryFamily) {
     const Variant& variant = variants[outcome.id];
     SCOPED_TRACE(variant.text() + " " + device.arch);
     ASSERT_TRUE(outcome.binary) << outcome.error << outcome.log;
-    EXPECT_EQ(outcome.binary->kernels.size(), 2u);
+    EXPECT_EQ(outcome.binary->kernels.size(), known_family(variant.family).splits_keys ? 2u : 1u);
     for (const std::string& note : outcome.binary->notes) EXPECT_FALSE(is_fatal_note(note)) << note;
     if (!is_roomy(variant.config, variant.head_dim, device)) return;
     for (const KernelResources& kernel : outcome.binary->kernels) {
@@ -58,8 +60,55 @@ TEST_P(CornerTest, CompilesTheCornersOfEveryFamily) {
   EXPECT_EQ(done, jobs.size());
 }
 
+// What prefills are done with first, one of them on every architecture: 128 accumulators a thread.
+constexpr const char* kPrefillVariants[] = {
+    "tiled/d512/contiguous/bf16/m64n64s1w8",
+    "tiled/d512/paged/bf16/m64n64s1w8",
+    "tiled/d512/unified/bf16/m64n64s2w8",
+    "tiled/d512/unified-paged/bf16/m64n64s2w8",
+    "tiled/d512/unified-paged/bf16/softcap/m64n32s2w8",
+    "tiled/d512/contiguous/bf16/softcap/m64n32s1w8",
+    "tiled/d512/paged/bf16/m32n32s1w4",
+    "tiled/d256/ring/bf16/m128n64s2w8",
+    "tiled/d256/ring/bf16/m128n64s1w8",
+    "tiled/d256/paged/bf16/softcap/m128n64s1w8",
+    "tiled/d256/ring/bf16/m64n64s1w4",
+    "tiled/d256/contiguous/bf16/softcap/m64n64s1w4",
+    "tiled/d128/ring/bf16/m128n64s2w8",
+};
+
+TEST_P(CornerTest, KeepsTheAccumulatorsOfPrefillsInRegisters) {
+  const DeviceInfo device = architecture_limits(GetParam());
+  std::vector<CompileJob> jobs;
+  std::vector<Variant> variants;
+  for (const char* const text : kPrefillVariants) {
+    const Variant variant = Variant::parse(text);
+    const int smem_bytes = known_family(variant.family)
+                               .smem_bytes(variant.config, variant.head_dim, variant.kv_layout);
+    if (smem_bytes > device.max_smem_per_block_bytes) continue;
+    // A few registers too many there: the tuner's to reject.
+    const bool is_widest = is_unified(variant.kv_layout) && variant.config.block_n == 64;
+    if (is_widest && device.arch == "sm_100a") continue;
+    jobs.push_back({variants.size(), attention_source(variant), device.arch});
+    variants.push_back(variant);
+  }
+  CompilePoolOptions options;
+  options.compilers.nvrtc = test_nvrtc_search();
+  CompilePool pool(options);
+  const std::size_t done = pool.run(jobs, [&](const CompileOutcome& outcome) {
+    SCOPED_TRACE(variants[outcome.id].text() + " " + device.arch);
+    ASSERT_TRUE(outcome.binary) << outcome.error << outcome.log;
+    for (const std::string& note : outcome.binary->notes) EXPECT_FALSE(is_fatal_note(note)) << note;
+    const KernelResources& kernel = outcome.binary->kernels.front();
+    EXPECT_EQ(kernel.spill_store_bytes + kernel.spill_load_bytes + kernel.stack_bytes, 0);
+    RecordProperty(variants[outcome.id].text(), kernel.registers);
+  });
+  EXPECT_EQ(done, jobs.size());
+  EXPECT_GE(done, 3u);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, CornerTest,
-                         testing::Values("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120"),
+                         testing::Values("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 }  // namespace

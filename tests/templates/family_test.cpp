@@ -57,7 +57,8 @@ TEST(CandidateText, RefusesAnyOtherText) {
 }
 
 TEST(VariantText, IsGoldenAndRoundTrips) {
-  Variant variant{"splitkv", 512, KvLayout::kContiguous, false, false, DataType::kBf16, {16, 64, 2, 8}};
+  Variant variant{"splitkv",       512,           KvLayout::kContiguous, false, false,
+                  DataType::kBf16, {16, 64, 2, 8}};
   EXPECT_EQ(variant.text(), "splitkv/d512/contiguous/bf16/m16n64s2w8");
   EXPECT_EQ(Variant::parse(variant.text()), variant);
   variant.softcap = true;
@@ -116,6 +117,7 @@ TEST(Families, OfferDistinctConfigsThatTheySupportThemselves) {
   for (const Family& family : families()) {
     for (const int head_dim : {64, 128, 256, 512}) {
       Problem problem = Problem::parse(kProblem);
+      problem.op = Op::kPrefill;
       problem.head_dim = head_dim;
       const auto configs = family.configs(head_dim, KvLayout::kContiguous);
       EXPECT_GE(configs.size(), 8u) << family.name << " head_dim=" << head_dim;

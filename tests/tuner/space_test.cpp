@@ -1,9 +1,10 @@
 #include "tuner/space.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <set>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include "common/error.h"
 #include "jit/device_info.h"
@@ -74,7 +75,7 @@ TEST(CandidateSpace, AccountsForEveryConfigOnce) {
   for (const Candidate& candidate : space.kept) kept.insert(candidate.config);
   seen.insert(kept.begin(), kept.end());
   for (const PrunedCandidate& one : space.pruned) {
-    seen.insert(one.candidate.config);
+    if (one.candidate.family == "splitkv") seen.insert(one.candidate.config);
     EXPECT_FALSE(one.rejection.detail.empty());
   }
   const std::vector<KernelConfig> all = splitkv().configs(512, KvLayout::kContiguous);
@@ -129,7 +130,8 @@ TEST(Prune, SaysHowMuchSharedMemoryIsMissing) {
   ASSERT_TRUE(rejection);
   EXPECT_EQ(rejection->reason, RejectReason::kSmem);
   EXPECT_EQ(rejection->detail,
-            "smem_bytes=" + std::to_string(splitkv_smem_bytes(config, 128, KvLayout::kContiguous)) + " limit=1000");
+            "smem_bytes=" + std::to_string(splitkv_smem_bytes(config, 128, KvLayout::kContiguous)) +
+                " limit=1000");
 }
 
 TEST(Prune, SaysWhichRegisterNumbersAreTooMuch) {
@@ -183,7 +185,8 @@ TEST(SplitCaps, GoBeyondOneCtaPerSmWhereSharedMemoryAllows) {
   const DeviceInfo device = architecture_limits("sm_90a");
   const Problem problem = Problem::parse("decode/b1/q1/kv1-131072/h32x4/d128/contiguous/bf16");
   const KernelConfig config{16, 64, 1, 4};
-  ASSERT_LT(4 * (splitkv_smem_bytes(config, 128, KvLayout::kContiguous) + 1024), device.smem_per_sm_bytes);
+  ASSERT_LT(4 * (splitkv_smem_bytes(config, 128, KvLayout::kContiguous) + 1024),
+            device.smem_per_sm_bytes);
   const auto caps = split_caps(problem, splitkv(), config, device);
   EXPECT_NE(std::find(caps.begin(), caps.end(), device.num_sms), caps.end());  // 4 per SM, 4 heads
 }
@@ -191,7 +194,8 @@ TEST(SplitCaps, GoBeyondOneCtaPerSmWhereSharedMemoryAllows) {
 TEST(SplitCaps, NeverCountOnTwoCtasOfACoreOfTheHost) {
   const DeviceInfo device = architecture_limits("host");
   const Problem problem = Problem::parse("decode/b1/q1/kv1-131072/h2x1/d64/contiguous/bf16");
-  for (const int cap : split_caps(problem, splitkv(), {16, 64, 1, 4}, device)) EXPECT_LE(cap, device.num_sms);
+  for (const int cap : split_caps(problem, splitkv(), {16, 64, 1, 4}, device))
+    EXPECT_LE(cap, device.num_sms);
 }
 
 TEST(SplitCaps, AreOneForOneTileAndForMoreCtasThanSms) {
@@ -289,6 +293,37 @@ TEST_F(PruneCompiled, RefusesFatalNotesOnly) {
   EXPECT_EQ(run(4)->reason, RejectReason::kPtxasNote);
   binary_.notes = {"C7000: something harmless"};
   EXPECT_FALSE(run(4));
+}
+
+TEST(DefaultCandidate, PrefillsInTheLargestTilesThatFit) {
+  const auto chosen = [](const char* arch, const char* problem) {
+    return default_candidate(Problem::parse(problem), architecture_limits(arch)).text();
+  };
+  const char* const d512 = "prefill/b1/q2048/kv1-131072/h32x4/d512/contiguous/bf16";
+  const char* const unified = "prefill/b1/q2048/kv1-131072/h32x4/d512/p64/unified-paged/bf16";
+  const char* const d256 = "prefill/b1/q8192/kv1-131072/h32x16/d256/w1024/ring/bf16";
+  EXPECT_EQ(chosen("sm_90a", d512), "tiled/m64n64s1w8/x1");
+  EXPECT_EQ(chosen("sm_90a", unified), "tiled/m64n64s2w8/x1");
+  // Two of them on an SM.
+  EXPECT_EQ(chosen("sm_90a", d256), "tiled/m64n64s1w4/x1");
+  EXPECT_EQ(chosen("sm_80", d512), "tiled/m64n32s1w8/x1");
+  EXPECT_EQ(chosen("sm_80", d256), "tiled/m128n64s1w8/x1");
+  EXPECT_EQ(chosen("sm_89", d512), "tiled/m32n32s1w4/x1");
+  EXPECT_EQ(chosen("sm_89", d256), "tiled/m64n64s1w4/x1");
+}
+
+TEST(CandidateSpace, OfAPrefillIsSmall) {
+  for (const char* const text : {"prefill/b1/q2048/kv1-131072/h32x4/d512/contiguous/bf16",
+                                 "prefill/b1/q2048/kv1-131072/h32x4/d512/unified/bf16",
+                                 "prefill/b1/q8192/kv1-131072/h32x16/d256/w1024/ring/bf16"}) {
+    const CandidateSpace space =
+        candidate_space(Problem::parse(text), architecture_limits("sm_90a"));
+    const auto tiled = std::count_if(space.kept.begin(), space.kept.end(),
+                                     [](const auto& one) { return one.family == "tiled"; });
+    EXPECT_GE(tiled, 4) << text;
+    EXPECT_LE(tiled, 40) << text;
+    RecordProperty(text, fmt::format("tiled={} all={}", tiled, space.kept.size()));
+  }
 }
 
 }  // namespace

@@ -71,7 +71,11 @@ INSTANTIATE_TEST_SUITE_P(
                     "verify/b2/q5/kv1-8192/h3x1/d128/softcap/contiguous/bf16",
                     "verify/b1/q16/kv1-8192/h1x1/d128/full/contiguous/bf16",
                     "decode/b1/q1/kv1-8192/h2x2/d64/w17/ring/bf16",
-                    "verify/b1/q2/kv1-8192/h2x1/d64/w100/full/softcap/contiguous/bf16"));
+                    "verify/b1/q2/kv1-8192/h2x1/d64/w100/full/softcap/contiguous/bf16",
+                    "prefill/b1/q33/kv1-8192/h8x1/d512/contiguous/bf16",
+                    "prefill/b1/q33/kv1-8192/h8x1/d512/p16/unified-paged/bf16",
+                    "prefill/b2/q70/kv1-8192/h4x2/d256/w300/ring/bf16",
+                    "prefill/b1/q70/kv1-8192/h2x1/d128/softcap/p64/paged/bf16"));
 
 TEST_F(TunerGpuTest, TunesOnceAndServesTheSecondRunFromTheStore) {
   const std::vector<Problem> problems = {
