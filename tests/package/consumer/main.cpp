@@ -1,20 +1,54 @@
-// Uses both interfaces of an installed libattune.so on a machine that may have no GPU.
+// Uses the interfaces of an installed libattune.so on a machine that may have no GPU.
 #include <cstdio>
 #include <cstring>
 
 #include "common/error.h"
 #include "runtime/attune.h"
 #include "runtime/attune_c.h"
+#include "runtime/gemma4_attention.h"
+
+extern "C" int num_kv_heads_by_c(const char* config);
+
+namespace {
+
+constexpr const char* kConfig = R"({
+  "model_type": "gemma4_text", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 8,
+  "num_key_value_heads": 4, "head_dim": 64, "global_head_dim": 128, "sliding_window": 32,
+  "layer_types": ["sliding_attention", "full_attention"], "max_position_embeddings": 4096,
+  "rms_norm_eps": 1e-6})";
+
+// Links all of the model's interface; runs as far as it goes without a GPU.
+bool read_geometry() {
+  const auto geometry = attune::Gemma4Geometry::from_json(kConfig);
+  if (geometry.layers[0].rope.inverse_frequency(0) != 1.0f) return false;
+  return geometry.layers[1].num_kv_heads == num_kv_heads_by_c(kConfig);
+}
+
+void serve(attune::Engine& engine) {
+  attune::Gemma4Attention model(engine, attune::Gemma4Geometry::from_json(kConfig),
+                                {.max_tokens = 128});
+  attune::Gemma4Session session = model.open_session();
+  attune::Gemma4Batch batch = model.make_batch(1);
+  attune::Gemma4Session* const sessions[] = {&session};
+  batch.assign(sessions, nullptr);
+  batch.decode(0, {}, nullptr);
+  session.decode(0, {}, nullptr);
+}
+
+}  // namespace
 
 int main() {
   if (std::strlen(attune_version()) == 0) return 1;
   attune_attention* attention = nullptr;
   if (attune_engine_prepare(nullptr, "decode", &attention) != ATTUNE_INVALID_ARGUMENT) return 2;
   if (std::strlen(attune_last_error()) == 0) return 3;
+  if (!read_geometry()) return 5;
+  std::printf("C and C++ read the same geometry\n");
   try {
     attune::Options options = attune::Options::from_environment();
     options.device_ordinal = 1 << 20;  // no machine has it, so this fails with or without a GPU
     attune::Engine engine(options);
+    serve(engine);
     return 4;
   } catch (const attune::Error& error) {
     std::printf("attune %s refused as it should be: %s\n", attune_version(), error.what());
