@@ -12,7 +12,7 @@
 namespace attune {
 namespace {
 
-// The sizes of the first version, the least that a caller may pass; later fields stand behind these.
+// The sizes of the first version, the least that a caller may pass; later fields come behind.
 constexpr std::size_t kInfoBytes = offsetof(attune_gemma4_info, rms_norm_eps) + sizeof(double);
 constexpr std::size_t kLayerBytes = offsetof(attune_gemma4_layer, rope_factor) + sizeof(double);
 constexpr std::size_t kOptionsBytes =

@@ -1,5 +1,5 @@
-// What the opaque handles of runtime/attune_gemma4_c.h are. Members are declared in the order of what
-// needs what: the engine goes last.
+// What the opaque handles of runtime/attune_gemma4_c.h are. Members are declared in the order of
+// what needs what: the engine goes last.
 #pragma once
 
 #include <memory>
