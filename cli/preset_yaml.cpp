@@ -21,8 +21,9 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kPresetKeys = {"model", "dtype", "batch", "seqlen_q",
                                                          "layers"};
-constexpr std::array<std::string_view, 7> kLayerKeys = {
-    "name", "num_q_heads", "num_kv_heads", "head_dim", "window", "kv_layout", "kv_ranges"};
+constexpr std::array<std::string_view, 10> kLayerKeys = {
+    "name",      "num_q_heads", "num_kv_heads", "head_dim",  "window",
+    "kv_layout", "page_size",   "invariant",    "kv_ranges", "prefill"};
 
 class Reader {
  public:
@@ -85,6 +86,14 @@ class Reader {
     std::vector<int> values;
     for (const YAML::Node& item : list(node, key)) values.push_back(number(item, key, min, max));
     return values;
+  }
+
+  bool boolean(const YAML::Node& node, const std::string& key) const {
+    const std::string text = word(node, key);
+    if (text != "true" && text != "false") {
+      fail(node.Mark(), key, fmt::format("'{}' is not true or false", text));
+    }
+    return text == "true";
   }
 
   KvRange kv_range(const YAML::Node& node, const std::string& key) const {
@@ -159,6 +168,29 @@ int head_dim(const Fields& fields) {
   return value;
 }
 
+// The page size that goes with the layout: 0 for layouts without pages.
+int page_size(const Fields& fields, KvLayout layout) {
+  if (!is_paged(layout)) {
+    if (fields.find("page_size") == nullptr) return 0;
+    fields.fail("page_size", fmt::format("layout {} has no pages", name_of(layout)));
+  }
+  const int value = fields.number("page_size", kMinPageSize, kMaxPageSize);
+  if ((value & (value - 1)) != 0) {
+    fields.fail("page_size", fmt::format("{} is not a power of two", value));
+  }
+  return value;
+}
+
+// Chunks of prefills, each in at least one of the layer's kv ranges.
+std::vector<int> prefill_chunks(const Reader& reader, const Fields& fields,
+                                const std::vector<KvRange>& ranges) {
+  if (fields.find("prefill") == nullptr) return {};
+  int longest = 0;
+  for (const KvRange& range : ranges) longest = std::max(longest, range.max);
+  return reader.numbers(fields.get("prefill"), fields.path("prefill"), 1,
+                        std::min(longest, kMaxPrefillTokens));
+}
+
 PresetLayer parse_layer(const Reader& reader, const YAML::Node& node, const std::string& key) {
   const Fields fields(reader, node, key, kLayerKeys);
   PresetLayer layer;
@@ -175,10 +207,18 @@ PresetLayer parse_layer(const Reader& reader, const YAML::Node& node, const std:
   if (layer.kv_layout == KvLayout::kRing && layer.window == 0) {
     fields.fail("kv_layout", "a ring holds the keys of a window only; add a window");
   }
+  if (is_unified(layer.kv_layout) && layer.head_dim != kUnifiedHeadDim) {
+    fields.fail("kv_layout", fmt::format("unified rows have head_dim {}", kUnifiedHeadDim));
+  }
+  layer.page_size = page_size(fields, layer.kv_layout);
+  if (const YAML::Node* invariant = fields.find("invariant")) {
+    layer.invariant = reader.boolean(*invariant, fields.path("invariant"));
+  }
   const std::string ranges_key = fields.path("kv_ranges");
   for (const YAML::Node& item : reader.list(fields.get("kv_ranges"), ranges_key)) {
     layer.kv_ranges.push_back(reader.kv_range(item, ranges_key));
   }
+  layer.prefill = prefill_chunks(reader, fields, layer.kv_ranges);
   return layer;
 }
 

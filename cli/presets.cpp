@@ -38,9 +38,9 @@ Heads share_heads(const PresetLayer& layer, int parts) {
   return {layer.num_q_heads / parts, divides ? layer.num_kv_heads / parts : 1};
 }
 
-Problem problem_of(const PresetLayer& layer, const Heads& heads, int batch, int seqlen_q,
+Problem problem_of(const PresetLayer& layer, const Heads& heads, Op op, int batch, int seqlen_q,
                    const KvRange& kv, DataType dtype) {
-  return {.op = seqlen_q == 1 ? Op::kDecode : Op::kVerify,
+  return {.op = op,
           .batch = batch,
           .seqlen_q = seqlen_q,
           .kv = kv,
@@ -48,9 +48,25 @@ Problem problem_of(const PresetLayer& layer, const Heads& heads, int batch, int 
           .num_kv_heads = heads.num_kv_heads,
           .head_dim = layer.head_dim,
           .window = layer.window,
+          .invariant = layer.invariant,
+          .page_size = layer.page_size,
           .kv_layout = layer.kv_layout,
           .dtype = dtype};
 }
+
+// Problems without repetitions, in the order in which they come.
+class ProblemList {
+ public:
+  void add(const Problem& problem) {
+    problem.validate();
+    if (seen_.insert(problem).second) problems_.push_back(problem);
+  }
+  std::vector<Problem> take() { return std::move(problems_); }
+
+ private:
+  std::vector<Problem> problems_;
+  std::set<Problem> seen_;
+};
 
 bool is_file_name(const std::string& text) {
   return text.find('/') != std::string::npos || text.ends_with(".yaml") || text.ends_with(".yml");
@@ -92,21 +108,27 @@ std::vector<Problem> expand(const Preset& preset, int tensor_parallel) {
     throw InvalidArgument("cannot share the heads", fmt::format("tp={}", tensor_parallel),
                           "--tp is 1 or more");
   }
-  std::vector<Problem> problems;
-  std::set<Problem> seen;
+  ProblemList problems;
   for (const PresetLayer& layer : preset.layers) {
     const Heads heads = share_heads(layer, tensor_parallel);
     for (const int batch : preset.batch) {
       for (const int seqlen_q : preset.seqlen_q) {
+        const Op op = seqlen_q == 1 ? Op::kDecode : Op::kVerify;
         for (const KvRange& kv : layer.kv_ranges) {
-          const Problem problem = problem_of(layer, heads, batch, seqlen_q, kv, preset.dtype);
-          problem.validate();
-          if (seen.insert(problem).second) problems.push_back(problem);
+          problems.add(problem_of(layer, heads, op, batch, seqlen_q, kv, preset.dtype));
+        }
+      }
+      for (const int chunk : layer.prefill) {
+        for (const KvRange& kv : layer.kv_ranges) {
+          if (kv.max < chunk) continue;
+          const KvRange holds_chunk{std::max(kv.min, chunk), kv.max};
+          problems.add(
+              problem_of(layer, heads, Op::kPrefill, batch, chunk, holds_chunk, preset.dtype));
         }
       }
     }
   }
-  return problems;
+  return problems.take();
 }
 
 std::vector<fs::path> preset_folders() {

@@ -16,7 +16,10 @@ struct PresetLayer {
   int head_dim = 0;
   int window = 0;  // 0: all
   KvLayout kv_layout = KvLayout::kContiguous;
+  int page_size = 0;  // of the paged layouts
+  bool invariant = false;
   std::vector<KvRange> kv_ranges;
+  std::vector<int> prefill;  // longest chunks of prefills; empty: none
 };
 
 struct Preset {
@@ -33,8 +36,10 @@ Preset parse_preset(const std::string& text, const std::string& file);
 // Reads and parses a file. Throws InvalidArgument.
 Preset read_preset(const std::filesystem::path& file);
 
-// One problem for each combination of layer, batch, seqlen_q and kv range, without repetitions, in
-// the order of the file. `tensor_parallel` GPUs share the heads; where they outnumber the KV heads
+// One problem for each combination of layer, batch, seqlen_q and kv range, then for each of layer,
+// batch, prefill chunk and kv range, without repetitions, in the order of the file. A chunk counts
+// among the tokens in the cache: ranges that end before it are left out, others begin at it at the
+// earliest. `tensor_parallel` GPUs share the heads; where they outnumber the KV heads
 // each holds a copy of one. Throws InvalidArgument when the heads cannot be shared like that.
 std::vector<Problem> expand(const Preset& preset, int tensor_parallel = 1);
 

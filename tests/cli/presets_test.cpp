@@ -114,6 +114,55 @@ TEST(Presets, ExpandRepeatedValuesOnce) {
   EXPECT_EQ(expand(preset).size(), 2U * (2 + 1));
 }
 
+TEST(Presets, GiveALayerItsPagesAndItsInvariance) {
+  const auto preset =
+      parse_preset(with("kv_layout: contiguous",
+                        "kv_layout: unified-paged\n    page_size: 64\n    invariant: true"),
+                   "p.yaml");
+  EXPECT_EQ(expand(preset).front().text(),
+            "decode/b1/q1/kv1-131072/h32x4/d512/invariant/p64/unified-paged/bf16");
+  EXPECT_EQ(expand(preset, 2).front().text(),
+            "decode/b1/q1/kv1-131072/h16x2/d512/invariant/p64/unified-paged/bf16");
+  EXPECT_FALSE(expand(preset).back().invariant);
+  EXPECT_FALSE(expand(parse_preset(with("window:", "invariant: false\n    window:"), "p.yaml"))
+                   .back()
+                   .invariant);
+}
+
+TEST(Presets, RefusePagesAndRowsThatDoNotGoWithTheLayout) {
+  EXPECT_ERROR(with("kv_layout: contiguous", "kv_layout: paged"),
+               "p.yaml:6: layers[0].page_size: is missing");
+  EXPECT_ERROR(with("kv_layout: contiguous", "kv_layout: paged\n    page_size: 8"),
+               "p.yaml:11: layers[0].page_size: 8 is not in 16 to 256");
+  EXPECT_ERROR(with("kv_layout: contiguous", "kv_layout: paged\n    page_size: 48"),
+               "p.yaml:11: layers[0].page_size: 48 is not a power of two");
+  EXPECT_ERROR(with("kv_layout: contiguous", "kv_layout: contiguous\n    page_size: 64"),
+               "p.yaml:11: layers[0].page_size: layout contiguous has no pages");
+  EXPECT_ERROR(with("kv_layout: ring", "kv_layout: unified"),
+               "p.yaml:17: layers[1].kv_layout: unified rows have head_dim 512");
+  EXPECT_ERROR(with("window: 1024", "window: 1024\n    invariant: yes"),
+               "p.yaml:17: layers[1].invariant: 'yes' is not true or false");
+}
+
+TEST(Presets, ExpandPrefillsOverTheRangesThatHoldTheirChunk) {
+  const auto preset = parse_preset(with("kv_ranges: [1-131072, 1-1024]",
+                                        "kv_ranges: [1-131072, 1-1024]\n    prefill: [512, 2048]"),
+                                   "p.yaml");
+  const auto problems = expand(preset);
+  ASSERT_EQ(problems.size(), 2U * (2 * 2 + 3 + 2 * 1));
+  EXPECT_EQ(problems[4].text(), "prefill/b1/q512/kv512-131072/h32x4/d512/contiguous/bf16");
+  EXPECT_EQ(problems[5].text(), "prefill/b1/q512/kv512-1024/h32x4/d512/contiguous/bf16");
+  EXPECT_EQ(problems[6].text(), "prefill/b1/q2048/kv2048-131072/h32x4/d512/contiguous/bf16");
+  EXPECT_EQ(problems[7].text(), "decode/b4/q1/kv1-131072/h32x4/d512/contiguous/bf16");
+}
+
+TEST(Presets, RefusePrefillsThatNoRangeHolds) {
+  EXPECT_ERROR(with("kv_ranges: [1-131072, 1-1024]", "kv_ranges: 1-1024\n    prefill: 2048"),
+               "p.yaml:12: layers[0].prefill: 2048 is not in 1 to 1024");
+  EXPECT_ERROR(with("    window: 1024\n", "    window: 1024\n    prefill: []\n"),
+               "layers[1].prefill: is not a list of values");
+}
+
 TEST(Presets, TakeALoneValueAsAListOfOne) {
   const auto preset = parse_preset(with("batch: [1, 4]", "batch: 2"), "p.yaml");
   EXPECT_EQ(preset.batch, std::vector<int>{2});
@@ -147,9 +196,9 @@ struct Shipped {
 
 TEST(Presets, ThatAreShippedGiveTheProblemsOfTheirModels) {
   const Shipped all[] = {
-      {"gemma4-31b", 65, "h32x4/d512/contiguous", "h32x16/d256/w1024/ring"},
-      {"gemma4-26b-a4b", 65, "h16x2/d512/contiguous", "h16x8/d256/w1024/ring"},
-      {"gemma4-12b", 65, "h16x1/d512/contiguous", "h16x8/d256/w1024/ring"},
+      {"gemma4-31b", 80, "h32x4/d512/contiguous", "h32x16/d256/w1024/ring"},
+      {"gemma4-26b-a4b", 80, "h16x2/d512/contiguous", "h16x8/d256/w1024/ring"},
+      {"gemma4-12b", 80, "h16x1/d512/contiguous", "h16x8/d256/w1024/ring"},
       {"gemma4-e4b", 65, "h8x2/d512/contiguous", "h8x2/d256/w512/ring"},
       {"gemma4-e2b", 65, "h8x1/d512/contiguous", "h8x1/d256/w512/ring"},
       {"host-small", 8, "h2x1/d64/contiguous", "h2x1/d512/contiguous"},
