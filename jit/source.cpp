@@ -64,7 +64,7 @@ constexpr attune::KernelConfig kConfig{{
 static_assert(sizeof(attune::AttentionParams) == {params_bytes}, "host and device disagree on AttentionParams");
 static_assert({entry_function}_smem_bytes(kConfig, {head_dim}, {layout}) == {smem_bytes}, "host and device disagree on smem");
 
-extern "C" __global__ void __launch_bounds__({num_threads})
+extern "C" __global__ void __launch_bounds__({bounds})
 {split}(const __grid_constant__ attune::AttentionParams p) {{
   {entry_function}<kConfig, {head_dim}, {layout}, {softcap}, {invariant}>(p);
 }}
@@ -135,6 +135,14 @@ Digest digest_on(const Digest& templates, const std::string& arch) {
   return digest_of(all);
 }
 
+// ptxas holds a kernel of 256 threads to 128 registers where that lets two CTAs share an SM, and
+// spills to get there. An invariant kernel has one CTA on an SM of most architectures, and its config
+// is not free to avoid the spill: its BLOCK_N is given.
+std::string launch_bounds(const Variant& variant) {
+  const int num_threads = variant.config.num_warps * kWarpSize;
+  return variant.invariant ? fmt::format("{}, 1", num_threads) : fmt::format("{}", num_threads);
+}
+
 }  // namespace
 
 AttentionSymbols attention_symbols(const Variant& variant) {
@@ -164,7 +172,7 @@ Source attention_source(const Variant& variant) {
       fmt::arg("num_warps", config.num_warps), fmt::arg("params_bytes", sizeof(AttentionParams)),
       fmt::arg("head_dim", variant.head_dim),
       fmt::arg("smem_bytes", family.smem_bytes(config, variant.head_dim, variant.kv_layout)),
-      fmt::arg("num_threads", config.num_warps * kWarpSize), fmt::arg("split", symbols.split),
+      fmt::arg("bounds", launch_bounds(variant)), fmt::arg("split", symbols.split),
       fmt::arg("layout", enumerator_of(variant.kv_layout)), fmt::arg("softcap", variant.softcap),
       fmt::arg("invariant", variant.invariant));
   if (family.splits_keys) {

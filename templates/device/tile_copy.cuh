@@ -28,10 +28,24 @@ __device__ __forceinline__ void copy_kv_tile(uint32 tile, const uint16* buffer,
   // Of this thread's rows, counted in keys.
   const int num_hidden = begin - first - row;
   const int num_visible = end - first - row;
-  // Rows at equal distances need one address; the pages of a paged layout are looked up row by row.
+  // Rows at equal distances need one address. A page has a multiple of kMinPageSize rows, so that many
+  // rows need one look-up; with few rows to a thread it looks every one's page up.
+  constexpr int kGroups = (kTokens - 1 + kMinPageSize - 1) / kMinPageSize + 1;
+  constexpr bool kGrouped = is_paged(kLayout) && kGroups < kPasses;
   const uint16* from = nullptr;
   int until_wrap = 0;
-  if constexpr (!is_paged(kLayout)) {
+  int in_group = 0;
+  int64 group[kGrouped ? kGroups : 1];  // where the thread's first row would lie in a group's page
+  if constexpr (kGrouped) {
+    from = column;
+    in_group = (first + row) & (kMinPageSize - 1);
+#pragma unroll
+    for (int i = 0; i < kGroups; ++i) {
+      const int at = first + row - in_group + i * kMinPageSize;
+      const bool seen = at < end && at + kMinPageSize > begin;
+      group[i] = seen ? rows.offset(at) + (in_group - i * kMinPageSize) * rows.token_stride : 0;
+    }
+  } else if constexpr (!is_paged(kLayout)) {
     const int position = first + row;
     const int slot = kLayout == KvLayout::kRing ? first % rows.ring_capacity + row : position;
     from = column + rows.first + slot * rows.token_stride;
@@ -47,7 +61,12 @@ __device__ __forceinline__ void copy_kv_tile(uint32 tile, const uint16* buffer,
     if (kTokens % kRowsPerPass != 0 && row + offset >= kTokens) break;
     const bool visible = offset < num_visible && offset >= num_hidden;
     const uint16* source;
-    if constexpr (is_paged(kLayout)) {
+    if constexpr (kGrouped) {
+      const int i = offset / kMinPageSize;
+      const bool in_next = in_group + offset % kMinPageSize >= kMinPageSize;
+      source = from + (in_next ? group[i + 1] : group[i]);
+      from += step;
+    } else if constexpr (is_paged(kLayout)) {
       source = visible ? column + rows.offset(first + row + offset) : column;
     } else {
       const bool wraps = kLayout == KvLayout::kRing && offset >= until_wrap;
