@@ -67,7 +67,7 @@ TEST(AttentionSource, SpellsSymbolsWithoutSoftcap) {
   variant.softcap = false;
   variant.kv_layout = KvLayout::kContiguous;
   EXPECT_EQ(attention_symbols(variant).split, "splitkv_d512_contiguous_bf16_m16n64s1w8");
-  EXPECT_NE(attention_source(variant).text.find("KvLayout::kContiguous, false>(p)"),
+  EXPECT_NE(attention_source(variant).text.find("KvLayout::kContiguous, false, false>(p)"),
             std::string::npos);
 }
 

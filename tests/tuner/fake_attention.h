@@ -41,18 +41,20 @@ inline AttentionInputs gather_inputs(const Variant& variant, const AttentionPara
   AttentionInputs in;
   in.problem = problem_of(variant, p);
   in.kv_len.assign(p.kv_len, p.kv_len + p.batch);
+  for (int& length : in.kv_len) length += p.kv_len_add;
   in.capacity = variant.kv_layout == KvLayout::kRing
                     ? p.ring_capacity
                     : std::max(1, *std::max_element(in.kv_len.begin(), in.kv_len.end()));
   in.sm_scale = p.sm_scale;
   in.softcap = p.softcap;
-  const auto gather = [&](const void* from, int tokens, int heads, int64 batch_stride,
-                          int64 token_stride, int64 head_stride) {
+  const auto gather = [&](const void* from, const int* places, int tokens, int heads,
+                          int64 batch_stride, int64 token_stride, int64 head_stride) {
     std::vector<std::uint16_t> dense;
     for (int b = 0; b < p.batch; ++b) {
+      const int place = places == nullptr ? b : places[b];
       for (int t = 0; t < tokens; ++t) {
         for (int h = 0; h < heads; ++h) {
-          const auto* row = static_cast<const std::uint16_t*>(from) + b * batch_stride +
+          const auto* row = static_cast<const std::uint16_t*>(from) + place * batch_stride +
                             t * token_stride + h * head_stride;
           dense.insert(dense.end(), row, row + variant.head_dim);
         }
@@ -60,12 +62,12 @@ inline AttentionInputs gather_inputs(const Variant& variant, const AttentionPara
     }
     return dense;
   };
-  in.q = gather(p.q, p.seqlen_q, in.problem.num_q_heads, p.q_batch_stride, p.q_token_stride,
-                p.q_head_stride);
-  in.k =
-      gather(p.k, in.capacity, p.num_kv_heads, p.k_batch_stride, p.k_token_stride, p.k_head_stride);
-  in.v =
-      gather(p.v, in.capacity, p.num_kv_heads, p.v_batch_stride, p.v_token_stride, p.v_head_stride);
+  in.q = gather(p.q, nullptr, p.seqlen_q, in.problem.num_q_heads, p.q_batch_stride,
+                p.q_token_stride, p.q_head_stride);
+  in.k = gather(p.k, p.sequence, in.capacity, p.num_kv_heads, p.k_batch_stride, p.k_token_stride,
+                p.k_head_stride);
+  in.v = gather(p.v, p.sequence, in.capacity, p.num_kv_heads, p.v_batch_stride, p.v_token_stride,
+                p.v_head_stride);
   return in;
 }
 

@@ -83,7 +83,8 @@ TEST_F(VerifyTest, RejectsOneWrongNumber) {
 TEST_F(VerifyTest, RejectsAnythingButZeroWhereNothingIsSeen) {
   expect_rejected(RejectReason::kWrongResult, "kv_len=0",
                   [](const Variant&, const AttentionParams& p) {
-                    if (p.kv_len[0] == 0) out_row(p, 0, 0)[3] = 1;  // the least number above it
+                    if (p.kv_len[0] + p.kv_len_add == 0)
+                      out_row(p, 0, 0)[3] = 1;  // the least number above it
                   });
 }
 
@@ -147,7 +148,7 @@ TEST_F(VerifyTest, RejectsOtherBitsInASecondRun) {
 TEST_F(VerifyTest, RejectsAnErrorThatOnlyTheAccuracyCaseShows) {
   expect_rejected(RejectReason::kWrongResult, "accuracy",
                   [](const Variant&, const AttentionParams& p) {
-                    if (p.kv_len[0] < 4000) return;
+                    if (p.kv_len[0] + p.kv_len_add < 4000) return;
                     for (int t = 0; t < p.seqlen_q; ++t) {
                       for (int d = 0; d < 128; ++d) {  // 0.5% off, every row
                         std::uint16_t& value = out_row(p, 0, t)[d];
@@ -166,7 +167,7 @@ TEST_F(VerifyTest, RejectsAKernelThatIsWrongInLongSplitsOnly) {
       device_, [](const Variant&, const AttentionParams&) { return 1.0; },
       [](const Variant& variant, const AttentionParams& p) {
         const KernelConfig& config = variant.config;
-        const int longest = *std::max_element(p.kv_len, p.kv_len + p.batch);
+        const int longest = *std::max_element(p.kv_len, p.kv_len + p.batch) + p.kv_len_add;
         const SplitPlan plan = plan_splits({0, longest}, config.block_n, p.split_cap);
         if (plan.keys_per_split > 2 * config.num_stages * config.block_n) out_row(p, 0, 0)[0] = 0;
       });
