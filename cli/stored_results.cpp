@@ -97,11 +97,7 @@ std::optional<WinnerHit> find_served(const Scene& scene) {
   std::optional<WinnerHit> best;
   for (const Toolchain& toolchain : scene.toolchains()) {
     auto hit = scene.store.find_winner(scene.gpu, scene.problem, toolchain, kTimingMethod);
-    if (!hit) continue;
-    const bool is_better =
-        !best || (hit->match == Match::kExact && best->match != Match::kExact) ||
-        (hit->match == best->match && hit->winner.created_at > best->winner.created_at);
-    if (is_better) best = std::move(hit);
+    if (hit && (!best || serves_better(*hit, *best))) best = std::move(hit);
   }
   return best;
 }

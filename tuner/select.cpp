@@ -44,6 +44,22 @@ const Contender& best_of(const Problem& problem, const std::vector<Contender>& c
   return *best;
 }
 
+// The largest of a's times over b's; empty unless both were timed the same way at the same points.
+std::optional<double> worst_time_ratio(const Winner& a, const Winner& b) {
+  if (a.measurements.empty() || a.measurements.size() != b.measurements.size()) return std::nullopt;
+  double worst = 0;
+  for (std::size_t i = 0; i < a.measurements.size(); ++i) {
+    const Measurement& of_a = a.measurements[i];
+    const Measurement& of_b = b.measurements[i];
+    if (of_a.kv_len != of_b.kv_len || of_a.method != of_b.method ||
+        of_a.driver_version != of_b.driver_version || of_b.median_us <= 0) {
+      return std::nullopt;
+    }
+    worst = std::max(worst, of_a.median_us / of_b.median_us);
+  }
+  return worst;
+}
+
 }  // namespace
 
 std::vector<int> kv_points(const KvRange& range) {
@@ -99,6 +115,16 @@ std::optional<Selection> select_winner(const Problem& problem,
     selection.runner_up_regret = runner_up.worst_regret;
   }
   return selection;
+}
+
+bool serves_better(const WinnerHit& a, const WinnerHit& b) {
+  if (a.match != b.match) return a.match == Match::kExact;
+  const bool a_is_newer = a.winner.created_at > b.winner.created_at;
+  const Winner& newer = a_is_newer ? a.winner : b.winner;
+  const Winner& older = a_is_newer ? b.winner : a.winner;
+  const auto ratio = worst_time_ratio(older, newer);
+  const bool older_serves = ratio && *ratio * kClearlyFaster < 1;
+  return a_is_newer != older_serves;
 }
 
 }  // namespace attune

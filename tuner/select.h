@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cache/records.h"
+#include "cache/tune_store.h"
 
 namespace attune {
 
@@ -32,5 +33,13 @@ constexpr double kTieRegret = 0.01;
 // without a measurement at every point of `range` do not take part. Empty when none has them all.
 std::optional<Selection> select_winner(const Problem& problem,
                                        const std::vector<CandidateMeasurements>& measured);
+
+// A winner serves before a more recent one of another family when it is faster by this at every
+// point: the more recent tune may have had that family switched off. Less is noise between tunes.
+constexpr double kClearlyFaster = 1.05;
+
+// Which of two winners of one problem serves it; those of different families are stored apart.
+// Exact before nearest, then the more recent, but see kClearlyFaster.
+bool serves_better(const WinnerHit& a, const WinnerHit& b);
 
 }  // namespace attune

@@ -149,6 +149,16 @@ std::string table_of_reasons(const std::vector<PrunedCandidate>& pruned) {
   return text;
 }
 
+// Throws where a family that is off could have computed the problem.
+void refuse_if_only_disabled(const Problem& problem, const DeviceInfo& device,
+                             std::span<const std::string> disabled) {
+  if (disabled.empty() || candidate_space(problem, device).kept.empty()) return;
+  throw InvalidArgument(
+      "only kernel families that are switched off can compute the problem",
+      fmt::format("problem={} disabled_families={}", problem.text(), fmt::join(disabled, ",")),
+      "switch one of them on");
+}
+
 }  // namespace
 
 std::vector<int> split_caps(const Problem& problem, const Family& family,
@@ -219,10 +229,16 @@ std::optional<Rejection> prune(const Problem& problem, const Family& family,
   return std::nullopt;
 }
 
-CandidateSpace candidate_space(const Problem& problem, const DeviceInfo& device) {
+bool is_disabled(const Family& family, std::span<const std::string> disabled) {
+  return std::find(disabled.begin(), disabled.end(), family.name) != disabled.end();
+}
+
+CandidateSpace candidate_space(const Problem& problem, const DeviceInfo& device,
+                               std::span<const std::string> disabled) {
   CandidateSpace space;
   std::vector<Survivor> survivors;
   for (const Family& family : families()) {
+    if (is_disabled(family, disabled)) continue;
     for (const KernelConfig& config : family.configs(problem.head_dim, problem.kv_layout)) {
       const Survivor one{&family, config};
       if (auto rejection = prune(problem, family, config, device)) {
@@ -272,8 +288,10 @@ std::optional<Rejection> prune_compiled(const Binary& binary, const LaunchPlan& 
   return std::nullopt;
 }
 
-Candidate default_candidate(const Problem& problem, const DeviceInfo& device) {
-  const CandidateSpace space = candidate_space(problem, device);
+Candidate default_candidate(const Problem& problem, const DeviceInfo& device,
+                            std::span<const std::string> disabled) {
+  const CandidateSpace space = candidate_space(problem, device, disabled);
+  if (space.kept.empty()) refuse_if_only_disabled(problem, device, disabled);
   if (space.kept.empty()) {
     throw InvalidArgument(
         "no kernel can compute the problem on this device",

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "cache/records.h"
@@ -55,9 +57,11 @@ std::vector<int> split_caps(const Problem& problem, const Family& family,
 std::optional<Rejection> prune(const Problem& problem, const Family& family,
                                const KernelConfig& config, const DeviceInfo& device);
 
-// All candidates of all families. When the register rule alone leaves nothing, the config with the
-// smallest BLOCK_M / num_warps among those it dropped stays (the fallback of the rule).
-CandidateSpace candidate_space(const Problem& problem, const DeviceInfo& device);
+// All candidates of all families but those that `disabled` names. When the register rule alone
+// leaves nothing, the config with the smallest BLOCK_M / num_warps among those it dropped stays
+// (the fallback of the rule).
+CandidateSpace candidate_space(const Problem& problem, const DeviceInfo& device,
+                               std::span<const std::string> disabled = {});
 
 // Why a compiled binary must not be used: spills, stack frames, fatal ptxas notes, registers x
 // threads over the SM's file.
@@ -65,7 +69,12 @@ std::optional<Rejection> prune_compiled(const Binary& binary, const LaunchPlan& 
                                         const DeviceInfo& device);
 
 // The candidate that a pure rule picks without measuring; always one of candidate_space(...).kept.
-// Throws InvalidArgument when the space is empty, with the count and first example of every reason.
-Candidate default_candidate(const Problem& problem, const DeviceInfo& device);
+// Throws InvalidArgument when the space is empty, with the count and first example of every reason,
+// and with the families that are off where one of them could have computed it.
+Candidate default_candidate(const Problem& problem, const DeviceInfo& device,
+                            std::span<const std::string> disabled = {});
+
+// Whether `disabled` names the family.
+bool is_disabled(const Family& family, std::span<const std::string> disabled);
 
 }  // namespace attune

@@ -165,6 +165,7 @@ class Run {
   bool find_cached(const Problem& problem) {
     if (options_.refresh) return false;
     for (const Family& family : families()) {
+      if (is_disabled(family, options_.disabled_families)) continue;
       const Toolchain toolchain = toolchain_of(family, device_.arch, compiles_.compiler_version());
       auto hit = store_.find_winner(device_, problem, toolchain, kTimingMethod);
       if (!hit || hit->match != Match::kExact || hit->freshness != Freshness::kFresh) continue;
@@ -189,17 +190,18 @@ class Run {
   }
 
   void add_range(const Problem& problem, PendingUnit* unit) {
-    CandidateSpace space = candidate_space(problem, device_);
+    const auto& disabled = options_.disabled_families;
+    CandidateSpace space = candidate_space(problem, device_, disabled);
     if (space.kept.empty()) {
       try {
-        default_candidate(problem, device_);
+        default_candidate(problem, device_, disabled);
       } catch (const InvalidArgument& error) {
         report_.failures.push_back(fmt::format("{}: {}", problem.text(), error.what()));
       }
       return;
     }
     unit->ranges.push_back(problem.kv);
-    unit->defaults.push_back(default_candidate(problem, device_));
+    unit->defaults.push_back(default_candidate(problem, device_, disabled));
     // A config is dropped whatever the range is; only the split caps differ.
     unit->space.pruned = std::move(space.pruned);
     auto& kept = unit->space.kept;

@@ -40,6 +40,7 @@ struct TuneOptions {
   double budget_s = 0;   // 0: none
   bool refresh = false;  // tune even where a fresh winner exists
   std::uint64_t seed = 1;
+  std::vector<std::string> disabled_families;  // not tried, and their winners do not count
   std::function<void(const TuneProgress&)> progress;
   std::function<bool()> stop;  // polled between candidates (Ctrl-C)
 };

@@ -263,6 +263,7 @@ void UnitRun::commit(const TimedRange& timed, const Candidate& range_default) {
   }
   winner.method = timed.complete ? kTimingMethod : kPartialTimingMethod;
   for (const Family& family : families()) {
+    if (is_disabled(family, context_.options.disabled_families)) continue;  // what is known stays
     std::vector<CandidateMeasurements> of_family;
     std::copy_if(measured.begin(), measured.end(), std::back_inserter(of_family),
                  [&](const auto& one) { return one.candidate.family == family.name; });
@@ -291,6 +292,7 @@ void UnitRun::reject(const Candidate& candidate, Stage stage, Rejection rejectio
 
 void UnitRun::store_rejections() {
   for (const Family& family : families()) {
+    if (is_disabled(family, context_.options.disabled_families)) continue;
     std::vector<RejectionRecord> of_family;
     std::copy_if(rejections_.begin(), rejections_.end(), std::back_inserter(of_family),
                  [&](const auto& one) { return one.candidate.family == family.name; });
