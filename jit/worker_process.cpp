@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -23,8 +24,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kWorkerName = "attune-compile-worker";
-
 // An owner for the end of the socket that goes to the child.
 struct FileDescriptor {
   int fd = -1;
@@ -35,7 +34,7 @@ struct FileDescriptor {
 
 // posix_spawn, not fork: a large process would copy its page tables, and only async-signal-safe
 // calls are allowed after fork in one with threads.
-int spawn(const std::string& program, int socket, pid_t* pid) {
+int spawn(std::vector<std::string> arguments, int socket, pid_t* pid) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, socket, STDIN_FILENO);
@@ -47,10 +46,12 @@ int spawn(const std::string& program, int socket, pid_t* pid) {
   sigemptyset(&none);
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
-  std::string name = program;
-  char* arguments[] = {name.data(), nullptr};
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
   // The environment is passed on unread: the loader finds NVRTC by it.
-  const int error = posix_spawn(pid, program.c_str(), &actions, &attributes, arguments, __environ);
+  const int error =
+      posix_spawn(pid, pointers.front(), &actions, &attributes, pointers.data(), __environ);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   return error;
@@ -68,25 +69,28 @@ fs::path folder_of(const fs::path& file) {
 ProcessEnd describe_end(int status) {
   if (!WIFSIGNALED(status)) {
     const int code = WEXITSTATUS(status);
-    return {fmt::format("exit status {}", code), false, code == 0};
+    return {fmt::format("exit status {}", code), false, code == 0, code};
   }
   const int number = WTERMSIG(status);
   return {fmt::format("signal {} ({})", number, strsignal(number)), number != SIGKILL, false};
 }
 
-WorkerProcess::WorkerProcess(const std::string& program) {
+WorkerProcess::WorkerProcess(const std::string& program,
+                             const std::vector<std::string>& arguments) {
+  std::vector<std::string> all = {program};
+  all.insert(all.end(), arguments.begin(), arguments.end());
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    throw Error("cannot create a socket for a compile worker",
+    throw Error("cannot create a socket for a worker",
                 fmt::format("error={}", std::strerror(errno)));
   }
   socket_ = ends[0];
   const FileDescriptor child{ends[1]};
   const int flags = fcntl(socket_, F_GETFL);
   fcntl(socket_, F_SETFL, flags | O_NONBLOCK);
-  if (const int error = spawn(program, child.fd, &pid_); error != 0) {
+  if (const int error = spawn(std::move(all), child.fd, &pid_); error != 0) {
     close(socket_);
-    throw Error("cannot start a compile worker",
+    throw Error("cannot start a worker",
                 fmt::format("program={} error={}", program, std::strerror(error)),
                 "check that it is an executable file");
   }
@@ -129,6 +133,8 @@ bool WorkerProcess::receive() {
 
 std::optional<std::string> WorkerProcess::next_message() { return take_frame(&received_); }
 
+void WorkerProcess::close_input() { shutdown(socket_, SHUT_WR); }
+
 ProcessEnd WorkerProcess::end() {
   if (pid_ < 0) return {};
   close(socket_);
@@ -142,11 +148,10 @@ ProcessEnd WorkerProcess::end() {
   return describe_end(status);
 }
 
-std::filesystem::path find_worker_program() {
+std::filesystem::path find_program(std::string_view name, std::string_view variable) {
   std::vector<fs::path> folders = {folder_of("/proc/self/exe")};
   Dl_info info{};
-  if (dladdr(reinterpret_cast<void*>(&find_worker_program), &info) != 0 &&
-      info.dli_fname != nullptr) {
+  if (dladdr(reinterpret_cast<void*>(&find_program), &info) != 0 && info.dli_fname != nullptr) {
     folders.push_back(folder_of(info.dli_fname));
   }
   std::string looked_at;
@@ -155,14 +160,18 @@ std::filesystem::path find_worker_program() {
     // "../../bin" serves a library in lib/<machine>.
     for (const char* relative :
          {".", "../bin", "../../bin", "../lib/attune", "../libexec/attune"}) {
-      const fs::path candidate = (folder / relative / kWorkerName).lexically_normal();
+      const fs::path candidate = (folder / relative / name).lexically_normal();
       if (access(candidate.c_str(), X_OK) == 0) return candidate;
       looked_at += fmt::format("{}{}", looked_at.empty() ? "" : ", ", candidate.string());
     }
   }
-  throw DeviceUnavailable("the compile worker program is missing",
+  throw DeviceUnavailable(fmt::format("the program {} is missing", name),
                           fmt::format("looked at {}", looked_at),
-                          "install it beside attune, or name it in ATTUNE_WORKER");
+                          fmt::format("install it beside attune, or name it in {}", variable));
+}
+
+std::filesystem::path find_worker_program() {
+  return find_program("attune-compile-worker", "ATTUNE_WORKER");
 }
 
 }  // namespace attune

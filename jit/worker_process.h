@@ -1,4 +1,4 @@
-// One attune-compile-worker process and the socket to it.
+// One worker process (attune-compile-worker, attune-tune-worker) and the socket to it.
 #pragma once
 
 #include <sys/types.h>
@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace attune {
 
@@ -14,6 +16,7 @@ struct ProcessEnd {
   std::string text;         // "exit status 3", "signal 9 (Killed)"
   bool is_crash = false;    // a signal that it raised itself; SIGKILL comes from outside
   bool is_success = false;  // exit status 0
+  int exit_status = -1;     // -1 after a signal
 };
 // `status` is what waitpid gave.
 ProcessEnd describe_end(int status);
@@ -24,7 +27,8 @@ ProcessEnd describe_end(int status);
 class WorkerProcess {
  public:
   // Throws Error when the program cannot be started.
-  explicit WorkerProcess(const std::string& program);
+  explicit WorkerProcess(const std::string& program,
+                         const std::vector<std::string>& arguments = {});
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;
   ~WorkerProcess();
@@ -40,6 +44,8 @@ class WorkerProcess {
   // The next whole message of what was read.
   std::optional<std::string> next_message();
 
+  // No more is sent: the process sees the end of its input, which asks it to end.
+  void close_input();
   // Ends the process and says how it ended.
   ProcessEnd end();
 
@@ -50,8 +56,11 @@ class WorkerProcess {
   std::string received_;
 };
 
-// Finds attune-compile-worker: beside the running program or the library that holds this code, or
-// where an installation puts it relative to them. Throws DeviceUnavailable that lists the places.
+// Finds a worker program: beside the running program or the library that holds this code, or
+// where an installation puts it relative to them. Throws DeviceUnavailable that lists the places
+// and the environment `variable` that names one.
+std::filesystem::path find_program(std::string_view name, std::string_view variable);
+// The same for attune-compile-worker.
 std::filesystem::path find_worker_program();
 
 }  // namespace attune
