@@ -136,6 +136,7 @@ int tune(const Workplace& workplace, const TuneFlags& flags) {
   if (!flags.budget.empty()) options.budget_s = parse_duration(flags.budget);
   options.refresh = flags.refresh;
   options.seed = flags.seed;
+  options.disabled_families = workplace.options.disabled_families;
   if (flags.problems.is_default()) {
     workplace.log.note(fmt::format("no problem is named: the preset {}", kDefaultPreset));
   }

@@ -92,17 +92,17 @@ std::string explain(const Choice& choice, const DeviceInfo& device) {
   return lines + fmt::format("to tune    {}\n", tune_command(choice.problem, device));
 }
 
-Attention::Attention(std::shared_ptr<const Prepared> prepared) : prepared_(std::move(prepared)) {}
+Attention::Attention(std::shared_ptr<const Slot> slot) : slot_(std::move(slot)) {}
 
-const Attention::Prepared& Attention::prepared() const {
-  if (prepared_ == nullptr) {
+const Attention::Slot& Attention::slot() const {
+  if (slot_ == nullptr) {
     throw InvalidArgument("this attention is not prepared", {}, "get it from Engine::prepare");
   }
-  return *prepared_;
+  return *slot_;
 }
 
 void Attention::launch(const AttentionArgs& args, void* stream) const {
-  const Prepared& p = prepared();
+  const Prepared& p = slot().prepared();
   const Choice& choice = p.choice;
   const Problem problem = launched_problem(choice.problem, args);
   const bool whole = problem.seqlen_q == choice.problem.seqlen_q;
@@ -111,16 +111,17 @@ void Attention::launch(const AttentionArgs& args, void* stream) const {
   launch_attention(*p.device, *p.kernels, plan, attention_params(problem, plan, args), stream);
 }
 
-std::size_t Attention::workspace_bytes() const { return prepared().choice.plan.workspace_bytes(); }
+std::size_t Attention::workspace_bytes() const { return slot().workspace_bytes; }
 
-Served Attention::served() const { return prepared().choice.served; }
+Served Attention::served() const { return slot().prepared().choice.served; }
 
-std::string Attention::problem_text() const { return prepared().choice.problem.text(); }
+std::string Attention::problem_text() const { return slot().prepared().choice.problem.text(); }
 
-std::string Attention::candidate_text() const { return prepared().choice.candidate.text(); }
+std::string Attention::candidate_text() const { return slot().prepared().choice.candidate.text(); }
 
 std::string Attention::explain() const {
-  return attune::explain(prepared().choice, prepared().device->info());
+  const Prepared& p = slot().prepared();
+  return attune::explain(p.choice, p.device->info());
 }
 
 }  // namespace attune

@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/error.h"
 
@@ -30,11 +31,14 @@ class NotPrepared : public Error {
   using Error::Error;
 };
 
+// What prepare does without an exact winner. A nearest one is served by every policy.
 enum class OnMiss {
-  kDefault,  // serve the default candidate, compile it if need be, and warn with the command that
-             // tunes it
-  kTune,     // tune now, inside prepare
-  kError,    // throw
+  kDefault,     // never tune: serve the default candidate, compile it if need be, and warn with the
+                // command that tunes it
+  kTune,        // tune now, inside prepare
+  kError,       // throw
+  kBackground,  // serve the nearest or the default now; a worker process tunes, and Engine::swap()
+                // takes the winner over
 };
 
 struct Options {
@@ -45,13 +49,19 @@ struct Options {
   std::string cxx_path;     // C++ compiler of the host device; ATTUNE_CXX
   std::string worker_path;  // attune-compile-worker; empty: beside the library
   OnMiss on_miss = OnMiss::kDefault;
-  double tune_budget_s = 60;  // of one prepare with OnMiss::kTune
-  bool strict = false;        // after seal(), prepare() throws instead of doing late work
-  std::function<void(const std::string&)> log;  // warnings; none when empty. Never called by launch
+  double tune_budget_s = 60;  // of one problem with OnMiss::kTune or kBackground
+  // Kernel families ("splitkv", "tiled") that are never picked: not as a winner, not as the nearest
+  // one, not as the default, and not by tuning. For comparisons, or to be rid of one.
+  std::vector<std::string> disabled_families;
+  std::string tune_worker_path;  // attune-tune-worker; empty: beside the library
+  bool strict = false;           // after seal(), prepare() throws instead of doing late work
+  // Warnings; none when empty. Called by one thread at a time, never by launch or by a thread of
+  // the library.
+  std::function<void(const std::string&)> log;
 
   // Reads ATTUNE_CACHE, ATTUNE_CACHE_DIR, XDG_CACHE_HOME, HOME, ATTUNE_DEVICE,
-  // ATTUNE_NVRTC, ATTUNE_CXX, ATTUNE_WORKER. The only place of the library that reads the
-  // environment.
+  // ATTUNE_NVRTC, ATTUNE_CXX, ATTUNE_WORKER, ATTUNE_TUNE_WORKER, ATTUNE_DISABLE_FAMILIES
+  // (separated by commas). The only place of the library that reads the environment.
   static Options from_environment();
 };
 
@@ -92,6 +102,7 @@ struct AttentionArgs {
 enum class Served { kExact, kNearest, kDefault };
 
 // A prepared problem. Cheap to copy; keeps its device and kernel alive, also beyond its Engine.
+// Engine::swap() exchanges the kernel behind every copy; nothing else does.
 class Attention {
  public:
   Attention() = default;
@@ -101,6 +112,8 @@ class Attention {
   // that names the argument and its value.
   void launch(const AttentionArgs& args, void* stream) const;
 
+  // Never changes. While a problem is tuned in the background it is what the largest candidate
+  // needs, so that a swapped kernel fits.
   std::size_t workspace_bytes() const;
   Served served() const;
   std::string problem_text() const;
@@ -111,15 +124,31 @@ class Attention {
  private:
   friend class Engine;
   struct Prepared;
-  explicit Attention(std::shared_ptr<const Prepared> prepared);
-  const Prepared& prepared() const;
-  std::shared_ptr<const Prepared> prepared_;
+  struct Slot;
+  explicit Attention(std::shared_ptr<const Slot> slot);
+  const Slot& slot() const;
+  std::shared_ptr<const Slot> slot_;
 };
 
 struct Counters {
   std::uint64_t exact = 0, nearest = 0, defaults = 0;  // distinct problems prepared, by answer
   std::uint64_t compiles = 0;
   std::uint64_t late_prepares = 0;  // prepare calls after seal() that had to work
+  std::uint64_t background_tunes = 0, background_failures = 0;  // problems, by how the worker ended
+  std::uint64_t swaps = 0;                                      // winners that swap() took over
+};
+
+// Problems of OnMiss::kBackground.
+struct BackgroundProgress {
+  std::size_t waiting = 0;  // for a worker; one runs at a time
+  std::size_t running = 0;
+  std::size_t ready = 0;  // tuned: swap() takes their winners over
+};
+
+// What swap() did to one problem.
+struct Swap {
+  std::string problem;
+  std::string from, to;  // candidates; equal where the one that was served has won
 };
 
 // Finds, loads and keeps kernels for one device. Thread-safe.
@@ -141,6 +170,19 @@ class Engine {
   // do late work, or throw when `strict`.
   void seal();
   bool sealed() const;
+
+  // How far the background is. Warns of problems for which a worker found no winner; they stay as
+  // they are and are not tried again by this engine. Waits for nothing.
+  BackgroundProgress poll();
+  // The one place where a kernel is exchanged: takes over the winners that are ready, also after
+  // seal(). Loads modules and reads the cache, so no stream of the device may capture; throws
+  // InvalidArgument when `stream` (CUstream) does. Later launches of every Attention of such a
+  // problem use the winner; launches that were enqueued and graphs that were captured keep the
+  // replaced kernel, which stays loaded.
+  std::vector<Swap> swap(void* stream);
+  // Unloads replaced kernels and returns how many problems they had served. The caller answers for
+  // it that no graph holds them and that every launch that began before the swap has ended.
+  std::size_t release_replaced();
 
   Counters counters() const;
   Device& device();

@@ -37,7 +37,8 @@ typedef enum attune_served {
 typedef enum attune_on_miss {
   ATTUNE_MISS_DEFAULT = 0,
   ATTUNE_MISS_TUNE = 1,
-  ATTUNE_MISS_ERROR = 2
+  ATTUNE_MISS_ERROR = 2,
+  ATTUNE_MISS_BACKGROUND = 3 /* a worker process tunes; attune_engine_swap takes the winner over */
 } attune_on_miss;
 
 /* Zero-initialize, set struct_size, then what differs from the default. Strings may be NULL: then
@@ -51,13 +52,15 @@ typedef struct attune_options {
   const char* cache_path;
   const char* nvrtc_path;
   const char* worker_path;
-  /* Gets every warning, one line each; NULL: none. Called by create and prepare, on their thread.
-   */
+  /* Gets every warning, one line each; NULL: none. Called by create, prepare, poll and swap, on
+   * their thread. */
   void (*log)(const char* message, void* log_context);
   void* log_context;
   /* "0", "host", "host+checks", ... instead of device_ordinal. NULL: ATTUNE_DEVICE, else
    * device_ordinal. "": device_ordinal, whatever the environment says. */
   const char* device;
+  const char* disabled_families; /* names separated by commas; "": none. NULL: the environment */
+  const char* tune_worker_path;  /* attune-tune-worker */
 } attune_options;
 
 /* As attune::AttentionArgs. A stride of 0 means the dense default. */
@@ -74,6 +77,15 @@ typedef struct attune_args {
   int64_t block_table_stride;
 } attune_args;
 
+/* Set struct_size. */
+typedef struct attune_counters {
+  size_t struct_size;
+  uint64_t exact, nearest, defaults; /* distinct problems prepared, by answer */
+  uint64_t compiles;
+  uint64_t late_prepares; /* prepare calls after seal that had to work */
+  uint64_t background_tunes, background_failures, swaps;
+} attune_counters;
+
 ATTUNE_API const char* attune_version(void);
 ATTUNE_API const char* attune_last_error(
     void); /* of this thread; "" when the last call succeeded */
@@ -86,6 +98,22 @@ ATTUNE_API void attune_engine_destroy(attune_engine* engine); /* NULL is fine */
 ATTUNE_API attune_status attune_engine_seal(attune_engine* engine);
 ATTUNE_API attune_status attune_engine_prepare(attune_engine* engine, const char* problem,
                                                attune_attention** attention);
+/* Problems of ATTUNE_MISS_BACKGROUND: how many a worker has still to finish, and how many are tuned
+ * and wait for attune_engine_swap. Each may be NULL. Waits for nothing. */
+ATTUNE_API attune_status attune_engine_poll(attune_engine* engine, size_t* num_pending,
+                                            size_t* num_ready);
+/* Takes the winners that are ready over, for every attention of their problems; refused while
+ * `stream` captures, and no other stream of the device may. Graphs and enqueued launches keep the
+ * replaced kernels, which stay loaded. `num_swapped` may be NULL. */
+ATTUNE_API attune_status attune_engine_swap(attune_engine* engine, void* stream,
+                                            size_t* num_swapped);
+/* Unloads replaced kernels: no graph may hold them, and every launch that began before the swap
+ * must have ended. `num_released` may be NULL. */
+ATTUNE_API attune_status attune_engine_release_replaced(attune_engine* engine,
+                                                        size_t* num_released);
+/* Fills what `counters->struct_size` has room for. */
+ATTUNE_API attune_status attune_engine_counters(const attune_engine* engine,
+                                                attune_counters* counters);
 /* Digest of all prepared choices, 32 hexadecimal digits: equal on ranks that serve alike. */
 ATTUNE_API attune_status attune_engine_choices_digest(const attune_engine* engine, char* text,
                                                       size_t size, size_t* needed);

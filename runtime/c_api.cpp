@@ -8,12 +8,14 @@
 #include "runtime/attune_c.h"
 #include "runtime/c_errors.h"
 #include "runtime/c_handles.h"
+#include "runtime/family_switch.h"
 
 namespace attune {
 namespace {
 
 // The sizes of version 0.1.0, the least that a caller may pass; later fields stand behind these.
 constexpr std::size_t kOptionsBytes = offsetof(attune_options, log_context) + sizeof(void*);
+constexpr std::size_t kCountersBytes = offsetof(attune_counters, swaps) + sizeof(std::uint64_t);
 constexpr std::size_t kArgsBytes = offsetof(attune_args, softcap) + sizeof(float);
 
 OnMiss on_miss_of(std::int32_t value) {
@@ -24,6 +26,8 @@ OnMiss on_miss_of(std::int32_t value) {
       return OnMiss::kTune;
     case ATTUNE_MISS_ERROR:
       return OnMiss::kError;
+    case ATTUNE_MISS_BACKGROUND:
+      return OnMiss::kBackground;
     default:
       break;
   }
@@ -43,6 +47,10 @@ Options options_of(const attune_options* given) {
   if (c.device != nullptr) options.device = c.device;
   if (c.nvrtc_path != nullptr) options.nvrtc_path = c.nvrtc_path;
   if (c.worker_path != nullptr) options.worker_path = c.worker_path;
+  if (c.tune_worker_path != nullptr) options.tune_worker_path = c.tune_worker_path;
+  if (c.disabled_families != nullptr) {
+    options.disabled_families = parse_family_names(c.disabled_families);
+  }
   if (c.log != nullptr) {
     options.log = [log = c.log, context = c.log_context](const std::string& message) {
       log(message.c_str(), context);
@@ -86,6 +94,18 @@ attune_served served_of(Served served) {
       break;
   }
   return ATTUNE_SERVED_DEFAULT;
+}
+
+attune_counters counters_of(const Counters& from, std::size_t struct_size) {
+  return {.struct_size = struct_size,
+          .exact = from.exact,
+          .nearest = from.nearest,
+          .defaults = from.defaults,
+          .compiles = from.compiles,
+          .late_prepares = from.late_prepares,
+          .background_tunes = from.background_tunes,
+          .background_failures = from.background_failures,
+          .swaps = from.swaps};
 }
 
 }  // namespace
@@ -145,6 +165,48 @@ attune_status attune_engine_prepare(attune_engine* engine, const char* problem,
     attune::require_not_null(kFunction, "engine", engine);
     attune::require_not_null(kFunction, "problem", problem);
     *attention = new attune_attention{engine->engine.prepare(problem)};
+  });
+}
+
+attune_status attune_engine_poll(attune_engine* engine, size_t* num_pending, size_t* num_ready) {
+  return attune::guarded([&] {
+    attune::require_not_null("attune_engine_poll", "engine", engine);
+    const attune::BackgroundProgress progress = engine->engine.poll();
+    if (num_pending != nullptr) *num_pending = progress.waiting + progress.running;
+    if (num_ready != nullptr) *num_ready = progress.ready;
+  });
+}
+
+attune_status attune_engine_swap(attune_engine* engine, void* stream, size_t* num_swapped) {
+  return attune::guarded([&] {
+    attune::require_not_null("attune_engine_swap", "engine", engine);
+    const std::size_t swapped = engine->engine.swap(stream).size();
+    if (num_swapped != nullptr) *num_swapped = swapped;
+  });
+}
+
+attune_status attune_engine_release_replaced(attune_engine* engine, size_t* num_released) {
+  return attune::guarded([&] {
+    attune::require_not_null("attune_engine_release_replaced", "engine", engine);
+    const std::size_t released = engine->engine.release_replaced();
+    if (num_released != nullptr) *num_released = released;
+  });
+}
+
+attune_status attune_engine_counters(const attune_engine* engine, attune_counters* counters) {
+  return attune::guarded([&] {
+    constexpr const char* kFunction = "attune_engine_counters";
+    attune::require_not_null(kFunction, "engine", engine);
+    attune::require_not_null(kFunction, "counters", counters);
+    const std::size_t bytes = counters->struct_size;
+    if (bytes < attune::kCountersBytes) {
+      throw attune::InvalidArgument(
+          "a struct has a size that is not known here",
+          fmt::format("attune_counters.struct_size={} least={}", bytes, attune::kCountersBytes),
+          "set struct_size to sizeof the struct");
+    }
+    const attune_counters known = attune::counters_of(engine->engine.counters(), bytes);
+    std::memcpy(counters, &known, std::min(bytes, sizeof(known)));
   });
 }
 

@@ -1,11 +1,14 @@
 #include "runtime/dispatch.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "jit/compile_pool.h"
 #include "jit/host/host_target.h"
 #include "jit/source.h"
 #include "tuner/compile_stage.h"
+#include "tuner/select.h"
 #include "tuner/space.h"
 #include "tuner/timer.h"
 #include "tuner/tuner.h"
@@ -14,12 +17,6 @@ namespace attune {
 namespace {
 
 Served served_of(Match match) { return match == Match::kExact ? Served::kExact : Served::kNearest; }
-
-// Exact before nearest, then the more recent: families are asked one by one.
-bool is_better(const WinnerHit& a, const WinnerHit& b) {
-  if (a.match != b.match) return a.match == Match::kExact;
-  return a.winner.created_at > b.winner.created_at;
-}
 
 }  // namespace
 
@@ -73,8 +70,14 @@ CompilerSearch Dispatcher::compilers() const {
 }
 
 Dispatched Dispatcher::dispatch(const Problem& problem, TuneStore& store) {
+  const bool in_background = options_.on_miss == OnMiss::kBackground;
   auto found = from_winner(problem, store);
-  if (auto* served = std::get_if<Dispatched>(&found)) return std::move(*served);
+  if (auto* served = std::get_if<Dispatched>(&found)) {
+    if (in_background && served->choice.served != Served::kExact) {
+      served->wish = wish_for(*served, false, store);
+    }
+    return std::move(*served);
+  }
   Miss miss = std::get<Miss>(std::move(found));
   if (options_.on_miss == OnMiss::kError) {
     throw NotPrepared(miss.what_failed, miss.values, "tune it with " + miss.command);
@@ -84,14 +87,51 @@ Dispatched Dispatcher::dispatch(const Problem& problem, TuneStore& store) {
     found = from_winner(problem, store);
     if (auto* served = std::get_if<Dispatched>(&found)) return std::move(*served);
   }
-  return from_default(problem, miss, store);
+  Dispatched served = from_default(problem, miss, store);
+  if (in_background) served.wish = wish_for(served, miss.unusable, store);
+  return served;
+}
+
+Dispatched Dispatcher::exact_winner(const Problem& problem, TuneStore& store) {
+  auto hit = find_winner(problem, store);
+  if (!hit || hit->match != Match::kExact) {
+    throw NotPrepared("no winner for this problem",
+                      fmt::format("problem={} cache={}", problem.text(), store.path()));
+  }
+  auto loaded = load_winner(problem, *std::move(hit));
+  if (const auto* miss = std::get_if<Miss>(&loaded)) {
+    throw NotPrepared(miss->what_failed, miss->values);
+  }
+  return std::get<Dispatched>(std::move(loaded));
+}
+
+BackgroundWish Dispatcher::wish_for(const Dispatched& served, bool refresh,
+                                    const TuneStore& store) const {
+  const Choice& choice = served.choice;
+  BackgroundWish wish;
+  wish.refresh = refresh;
+  wish.workspace_bytes = choice.plan.workspace_bytes();
+  if (!store.is_in_memory() && !store.is_read_only()) wish.cache_path = store.path();
+  const CandidateSpace space =
+      candidate_space(choice.problem, device_.info(), options_.disabled_families);
+  for (const Candidate& candidate : space.kept) {
+    wish.workspace_bytes =
+        std::max(wish.workspace_bytes, plan_launch(choice.problem, candidate).workspace_bytes());
+  }
+  return wish;
+}
+
+void Dispatcher::drop_unused() {
+  std::erase_if(loaded_, [](const auto& entry) { return entry.second.use_count() == 1; });
 }
 
 std::variant<Dispatched, Miss> Dispatcher::from_winner(const Problem& problem, TuneStore& store) {
   if (auto hit = find_winner(problem, store)) return load_winner(problem, *std::move(hit));
+  const auto& off = options_.disabled_families;
   return Miss{.what_failed = "no winner for this problem",
-              .values = fmt::format("problem={} gpu={} cache={}", problem.text(),
-                                    device_.info().name, store.path()),
+              .values = fmt::format(
+                  "problem={} gpu={} cache={}{}", problem.text(), device_.info().name, store.path(),
+                  off.empty() ? "" : fmt::format(" disabled_families={}", fmt::join(off, ","))),
               .command = tune_command(problem, device_.info())};
 }
 
@@ -99,11 +139,12 @@ std::optional<WinnerHit> Dispatcher::find_winner(const Problem& problem, TuneSto
   std::optional<WinnerHit> best;
   try {
     for (const Family& family : families()) {
+      if (is_disabled(family, options_.disabled_families)) continue;
       Toolchain toolchain = toolchain_of(family, device_.info().arch, {});
       for (const std::string& version : compiler_versions(toolchain, store)) {
         toolchain.compiler_version = version;
         auto hit = store.find_winner(device_.info(), problem, toolchain, kTimingMethod);
-        if (hit && (!best || is_better(*hit, *best))) best = std::move(hit);
+        if (hit && (!best || serves_better(*hit, *best))) best = std::move(hit);
       }
     }
   } catch (const CacheError& error) {
@@ -178,6 +219,7 @@ void Dispatcher::tune(const Problem& problem, TuneStore& store, bool refresh) {
     TuneOptions tune_options;
     tune_options.budget_s = options_.tune_budget_s;
     tune_options.refresh = refresh;
+    tune_options.disabled_families = options_.disabled_families;
     const TuneReport report = tuner.tune({problem}, tune_options);
     num_compiles_ += report.num_compiled;
     for (const std::string& failure : report.failures) {
@@ -191,11 +233,14 @@ void Dispatcher::tune(const Problem& problem, TuneStore& store, bool refresh) {
 Dispatched Dispatcher::from_default(const Problem& problem, const Miss& miss, TuneStore& store) {
   Dispatched served;
   served.choice.problem = problem;
-  served.choice.candidate = default_candidate(problem, device_.info());
+  served.choice.candidate = default_candidate(problem, device_.info(), options_.disabled_families);
   served.choice.plan = plan_launch(problem, served.choice.candidate);
   served.kernels = load_default(served.choice, miss, store);
-  warn(fmt::format("{}: {}; serving the default {}, tune it with {}", miss.what_failed, miss.values,
-                   served.choice.candidate.text(), miss.command));
+  const std::string then = options_.on_miss == OnMiss::kBackground
+                               ? "while it is tuned in the background"
+                               : "tune it with " + miss.command;
+  warn(fmt::format("{}: {}; serving the default {}, {}", miss.what_failed, miss.values,
+                   served.choice.candidate.text(), then));
   return served;
 }
 

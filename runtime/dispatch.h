@@ -25,9 +25,17 @@ std::optional<std::string> why_not_servable(const Problem& problem, const Candid
 // about a miss ends with.
 std::string tune_command(const Problem& problem, const DeviceInfo& device);
 
+// What OnMiss::kBackground leaves to a worker.
+struct BackgroundWish {
+  bool refresh = false;    // there is a winner that cannot be loaded, which a tuner would keep
+  std::string cache_path;  // empty: the store cannot be written by another process
+  std::size_t workspace_bytes = 0;  // of the largest candidate that the worker may find
+};
+
 struct Dispatched {
   Choice choice;
   std::shared_ptr<const AttentionKernels> kernels;
+  std::optional<BackgroundWish> wish;
 };
 
 // Why no winner is served, in the parts of an error message.
@@ -48,6 +56,10 @@ class Dispatcher {
   // miss with one warning. Throws NotPrepared, CompileError, CudaError, and DeviceUnavailable when
   // something has to be compiled without a compiler.
   Dispatched dispatch(const Problem& problem, TuneStore& store);
+  // The exact winner that `store` has for a problem. Throws NotPrepared.
+  Dispatched exact_winner(const Problem& problem, TuneStore& store);
+  // Unloads the modules that nothing but this table holds.
+  void drop_unused();
 
   // Loads kernels that are not tuned, from the cache or compiled. Throws CompileError, CudaError,
   // and DeviceUnavailable when they have to be compiled without a compiler.
@@ -64,6 +76,7 @@ class Dispatcher {
   std::set<std::string> compiler_versions(const Toolchain& toolchain, TuneStore& store);
   std::variant<Dispatched, Miss> load_winner(const Problem& problem, WinnerHit hit);
   void tune(const Problem& problem, TuneStore& store, bool refresh);
+  BackgroundWish wish_for(const Dispatched& served, bool refresh, const TuneStore& store) const;
   Dispatched from_default(const Problem& problem, const Miss& miss, TuneStore& store);
   std::shared_ptr<const AttentionKernels> load_default(const Choice& choice, const Miss& miss,
                                                        TuneStore& store);

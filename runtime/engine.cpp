@@ -1,5 +1,6 @@
 #include <cmath>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <shared_mutex>
 #include <utility>
@@ -8,8 +9,11 @@
 
 #include "common/text.h"
 #include "jit/device_choice.h"
+#include "jit/host/host_target.h"
 #include "runtime/attune.h"
+#include "runtime/background_tuner.h"
 #include "runtime/dispatch.h"
+#include "runtime/family_switch.h"
 
 namespace attune {
 namespace {
@@ -24,6 +28,15 @@ Options checked(Options options) {
     throw InvalidArgument("cannot open an engine",
                           fmt::format("tune_budget_s={}", options.tune_budget_s),
                           "the budget is above 0 and finite");
+  }
+  require_known_families(options.disabled_families);
+  if (options.log) {
+    // poll() warns while another thread may prepare.
+    options.log = [log = std::move(options.log),
+                   mutex = std::make_shared<std::mutex>()](const std::string& message) {
+      const std::lock_guard lock(*mutex);
+      log(message);
+    };
   }
   return options;
 }
@@ -43,20 +56,27 @@ std::unique_ptr<TuneStore> open_store(const Options& options) {
 
 struct Engine::State {
   using Prepared = Attention::Prepared;
+  using Slot = Attention::Slot;
 
   State(Options checked_options, std::unique_ptr<Device> opened)
       : options(std::move(checked_options)),
         device(std::move(opened)),
         dispatcher(options, *device),
-        store(open_store(options)) {}
+        store(open_store(options)),
+        background(options.tune_worker_path) {}
 
-  std::shared_ptr<const Prepared> find(std::string_view problem_text) const {
+  std::shared_ptr<const Slot> find(std::string_view problem_text) const {
     const std::shared_lock lock(table_mutex);
     const auto found = table.find(problem_text);
     return found == table.end() ? nullptr : found->second;
   }
-  std::shared_ptr<const Prepared> add(const std::string& problem_text, Dispatched dispatched);
+  std::shared_ptr<const Slot> add(const std::string& problem_text, Dispatched dispatched);
+  std::shared_ptr<const Prepared> prepared(Dispatched dispatched) const;
   Dispatched work(const Problem& problem);
+  void tune_in_background(const std::string& problem_text, const BackgroundWish& wish);
+  Dispatched winner_of(const BackgroundResult& result);
+  Swap swap_in(const std::string& problem_text, Dispatched dispatched);
+  void warn_of_failure(const std::string& problem_text, const std::string& reason) const;
 
   const Options options;
   const std::shared_ptr<Device> device;  // before what holds its modules
@@ -66,9 +86,11 @@ struct Engine::State {
   std::unique_ptr<TuneStore> store;  // empty once sealed
 
   mutable std::shared_mutex table_mutex;  // guards what follows; taken after work_mutex
-  std::map<std::string, std::shared_ptr<const Prepared>, std::less<>> table;
+  std::map<std::string, std::shared_ptr<Slot>, std::less<>> table;
   Counters counters;
   bool sealed = false;
+
+  BackgroundTuner background;  // last: its worker ends before anything else goes
 };
 
 // Does the late work of an engine that was sealed too. Called under work_mutex.
@@ -92,17 +114,88 @@ Dispatched Engine::State::work(const Problem& problem) {
   return dispatched;
 }
 
-std::shared_ptr<const Attention::Prepared> Engine::State::add(const std::string& problem_text,
-                                                              Dispatched dispatched) {
-  const Served served = dispatched.choice.served;
-  auto prepared = std::make_shared<const Prepared>(
+std::shared_ptr<const Attention::Prepared> Engine::State::prepared(Dispatched dispatched) const {
+  return std::make_shared<const Prepared>(
       Prepared{device, std::move(dispatched.kernels), std::move(dispatched.choice)});
+}
+
+std::shared_ptr<const Attention::Slot> Engine::State::add(const std::string& problem_text,
+                                                          Dispatched dispatched) {
+  const Served served = dispatched.choice.served;
+  const auto wish = dispatched.wish;
+  const std::size_t workspace_bytes =
+      wish ? wish->workspace_bytes : dispatched.choice.plan.workspace_bytes();
+  auto slot = std::make_shared<Slot>(prepared(std::move(dispatched)), workspace_bytes);
+  {
+    const std::unique_lock lock(table_mutex);
+    if (served == Served::kExact) ++counters.exact;
+    if (served == Served::kNearest) ++counters.nearest;
+    if (served == Served::kDefault) ++counters.defaults;
+    table.emplace(problem_text, slot);
+  }
+  if (wish) tune_in_background(problem_text, *wish);
+  return slot;
+}
+
+void Engine::State::tune_in_background(const std::string& problem_text,
+                                       const BackgroundWish& wish) {
+  const DeviceInfo& info = device->info();
+  TuneWorkerJob job;
+  job.problem = problem_text;
+  job.cache_path = wish.cache_path;
+  job.device = is_host_arch(info.arch)  ? info.arch
+               : options.device.empty() ? std::to_string(options.device_ordinal)
+                                        : options.device;
+  job.gpu = info.identity();
+  job.nvrtc_path = options.nvrtc_path;
+  job.cxx_path = options.cxx_path;
+  job.worker_path = options.worker_path;
+  job.budget_s = options.tune_budget_s;
+  job.refresh = wish.refresh;
+  job.disabled_families = options.disabled_families;
+  background.add(std::move(job));
+}
+
+// Loads what a worker found. Called under work_mutex.
+Dispatched Engine::State::winner_of(const BackgroundResult& result) {
+  const Problem problem = Problem::parse(result.problem);
+  if (result.scratch == nullptr) {
+    const auto late_store = store == nullptr ? open_store(options) : nullptr;
+    return dispatcher.exact_winner(problem, late_store ? *late_store : *store);
+  }
+  // For problems that are prepared later. Binaries of the host device are not imported, so the
+  // winner itself comes from the worker's file.
+  if (store != nullptr && store->is_in_memory()) store->import_from(result.cache_path);
+  const auto private_store = TuneStore::open(result.cache_path, options.log);
+  return dispatcher.exact_winner(problem, *private_store);
+}
+
+// Called under work_mutex.
+Swap Engine::State::swap_in(const std::string& problem_text, Dispatched dispatched) {
+  const auto next = prepared(std::move(dispatched));
   const std::unique_lock lock(table_mutex);
-  if (served == Served::kExact) ++counters.exact;
-  if (served == Served::kNearest) ++counters.nearest;
-  if (served == Served::kDefault) ++counters.defaults;
-  table.emplace(problem_text, prepared);
-  return prepared;
+  Slot& slot = *table.at(problem_text);
+  const std::size_t needed = next->choice.plan.workspace_bytes();
+  if (needed > slot.workspace_bytes) {
+    throw Error("the winner needs more workspace than callers were told",
+                fmt::format("candidate={} workspace_bytes={} told={}",
+                            next->choice.candidate.text(), needed, slot.workspace_bytes),
+                "the next process serves it");
+  }
+  Swap swap{problem_text, slot.owner->choice.candidate.text(), next->choice.candidate.text()};
+  slot.replaced.push_back(std::exchange(slot.owner, next));
+  slot.current.store(next.get(), std::memory_order_release);
+  ++counters.swaps;
+  return swap;
+}
+
+void Engine::State::warn_of_failure(const std::string& problem_text,
+                                    const std::string& reason) const {
+  if (!options.log) return;
+  options.log(fmt::format(
+      "tuning in the background found no winner: problem={} {}; what is served stays, tune it with "
+      "{}",
+      problem_text, reason, tune_command(Problem::parse(problem_text), device->info())));
 }
 
 Engine::Engine(Options options) {
@@ -146,6 +239,50 @@ void Engine::seal() {
   state_->sealed = true;
 }
 
+BackgroundProgress Engine::poll() {
+  for (const BackgroundResult& failure : state_->background.take_failures()) {
+    state_->warn_of_failure(failure.problem, failure.failure);
+  }
+  return state_->background.progress();
+}
+
+std::vector<Swap> Engine::swap(void* stream) {
+  if (state_->device->is_capturing(stream)) {
+    throw InvalidArgument("cannot swap kernels while the stream captures", "",
+                          "call Engine::swap before or after the capture");
+  }
+  poll();
+  const std::lock_guard work_lock(state_->work_mutex);
+  std::vector<Swap> swaps;
+  for (const BackgroundResult& result : state_->background.take_ready()) {
+    try {
+      swaps.push_back(state_->swap_in(result.problem, state_->winner_of(result)));
+    } catch (const Error& error) {
+      state_->warn_of_failure(result.problem, error.what());
+      const std::unique_lock lock(state_->table_mutex);
+      ++state_->counters.background_failures;
+    }
+  }
+  if (state_->store == nullptr) state_->dispatcher.release_compiler();
+  return swaps;
+}
+
+std::size_t Engine::release_replaced() {
+  const std::lock_guard work_lock(state_->work_mutex);
+  std::vector<std::shared_ptr<const Attention::Prepared>> released;
+  {
+    const std::unique_lock lock(state_->table_mutex);
+    for (auto& [text, slot] : state_->table) {
+      released.insert(released.end(), slot->replaced.begin(), slot->replaced.end());
+      slot->replaced.clear();
+    }
+  }
+  const std::size_t num_released = released.size();
+  released.clear();
+  state_->dispatcher.drop_unused();
+  return num_released;
+}
+
 bool Engine::sealed() const {
   const std::shared_lock lock(state_->table_mutex);
   return state_->sealed;
@@ -155,6 +292,8 @@ Counters Engine::counters() const {
   const std::shared_lock lock(state_->table_mutex);
   Counters counters = state_->counters;
   counters.compiles = state_->dispatcher.num_compiles();
+  counters.background_tunes = state_->background.num_tuned();
+  counters.background_failures += state_->background.num_failed();
   return counters;
 }
 
@@ -163,8 +302,8 @@ Device& Engine::device() { return *state_->device; }
 std::string Engine::choices_digest() const {
   std::string choices;
   const std::shared_lock lock(state_->table_mutex);
-  for (const auto& [text, prepared] : state_->table) {
-    choices += fmt::format("{} {}\n", text, prepared->choice.candidate.text());
+  for (const auto& [text, slot] : state_->table) {
+    choices += fmt::format("{} {}\n", text, slot->owner->choice.candidate.text());
   }
   return digest_of(choices).text();
 }

@@ -2,6 +2,7 @@
 
 #include "cache/tune_store.h"
 #include "runtime/attune.h"
+#include "runtime/family_switch.h"
 
 namespace attune {
 namespace {
@@ -22,6 +23,8 @@ Options Options::from_environment() {
   options.nvrtc_path = variable("ATTUNE_NVRTC");
   options.cxx_path = variable("ATTUNE_CXX");
   options.worker_path = variable("ATTUNE_WORKER");
+  options.tune_worker_path = variable("ATTUNE_TUNE_WORKER");
+  options.disabled_families = parse_family_names(variable("ATTUNE_DISABLE_FAMILIES"));
   return options;
 }
 

@@ -1,8 +1,11 @@
 // What a prepared problem holds: the choice that was made for it and the loaded kernels.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "cache/records.h"
 #include "jit/device.h"
@@ -34,6 +37,20 @@ struct Attention::Prepared {
   std::shared_ptr<Device> device;  // declared first: goes after the module
   std::shared_ptr<const AttentionKernels> kernels;
   Choice choice;
+};
+
+// What all copies of an Attention share. A launch reads `current` and nothing else, without a lock:
+// what it points to lives on in `owner` or `replaced` until the caller releases it.
+struct Attention::Slot {
+  Slot(std::shared_ptr<const Prepared> prepared, std::size_t workspace)
+      : current(prepared.get()), workspace_bytes(workspace), owner(std::move(prepared)) {}
+
+  const Prepared& prepared() const { return *current.load(std::memory_order_acquire); }
+
+  std::atomic<const Prepared*> current;
+  const std::size_t workspace_bytes;
+  std::shared_ptr<const Prepared> owner;  // this and the next are guarded by the engine
+  std::vector<std::shared_ptr<const Prepared>> replaced;
 };
 
 }  // namespace attune
