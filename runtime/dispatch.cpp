@@ -268,12 +268,9 @@ std::shared_ptr<const AttentionKernels> Dispatcher::load_default(const Choice& c
 
 Module Dispatcher::load_module(const Source& source, TuneStore& store) {
   const std::string& label = source.symbols.front();
-  const Compiler* found = compiler();
-  if (found == nullptr) {
-    throw DeviceUnavailable("cannot compile a kernel",
-                            fmt::format("kernel={}; {}", label, compiler_problem_));
-  }
-  if (const auto stored = find_binary(found->key(source, device_.info().arch), store)) {
+  for (const Digest& key : keys_of(source, store)) {
+    const auto stored = find_binary(key, store);
+    if (!stored) continue;
     try {
       return device_.load(*stored);
     } catch (const Error& error) {
@@ -281,7 +278,29 @@ Module Dispatcher::load_module(const Source& source, TuneStore& store) {
                        error.what()));
     }
   }
+  if (compiler() == nullptr) {
+    throw DeviceUnavailable(
+        "cannot compile a kernel that the cache does not have",
+        fmt::format("kernel={} cache={}; {}", label, store.path(), compiler_problem_),
+        "or make the model once on a machine with the compiler, and ship its cache");
+  }
   return device_.load(compile(source, label, store));
+}
+
+// As of compiler_versions: without a compiler a binary of any version that the cache's winners have
+// is as right.
+std::vector<Digest> Dispatcher::keys_of(const Source& source, TuneStore& store) {
+  const std::string& arch = device_.info().arch;
+  if (const Compiler* found = compiler()) return {found->key(source, arch)};
+  std::set<std::string> versions;
+  for (const auto& [gpu, winner] : store.winners(device_.info().identity())) {
+    versions.insert(winner.toolchain.compiler_version);
+  }
+  std::vector<Digest> keys;
+  for (const std::string& version : versions) {
+    keys.push_back(source_key(source, arch, compile_options(arch), version));
+  }
+  return keys;
 }
 
 std::optional<Binary> Dispatcher::find_binary(const Digest& key, TuneStore& store) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "cache/tune_store.h"
 #include "jit/compiler.h"
@@ -80,6 +81,7 @@ class Dispatcher {
   Dispatched from_default(const Problem& problem, const Miss& miss, TuneStore& store);
   std::shared_ptr<const AttentionKernels> load_default(const Choice& choice, const Miss& miss,
                                                        TuneStore& store);
+  std::vector<Digest> keys_of(const Source& source, TuneStore& store);
   std::optional<Binary> find_binary(const Digest& key, TuneStore& store);
   Binary compile(const Source& source, const std::string& label, TuneStore& store);
   std::shared_ptr<const AttentionKernels> load(const Binary& binary, const Variant& variant,
