@@ -1,6 +1,7 @@
 #include "runtime/gemma4_attention.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <limits>
 
@@ -41,6 +42,12 @@ Gemma4Options checked(Gemma4Options options, const Gemma4Geometry& geometry) {
   }
   if (options.global_layout == KvLayout::kRing) {
     refuse_options("global_layout=ring", "global layers see every key: they have no ring");
+  }
+  if (is_paged(options.global_layout)) {
+    const auto size = static_cast<unsigned>(options.page_size);
+    require_option(options.page_size >= kMinPageSize && options.page_size <= kMaxPageSize &&
+                       std::has_single_bit(size),
+                   "page_size", options.page_size, "16, 32, 64, 128 or 256");
   }
   options.batch_sizes.push_back(1);
   std::sort(options.batch_sizes.begin(), options.batch_sizes.end());
@@ -178,8 +185,12 @@ void Gemma4Attention::State::prepare_kernels() {
     problem.head_dim = shape.head_dim;
     problem.window = shape.window;
     problem.kv_layout = made.layout;
-    problem.page_size = attune::is_paged(made.layout) ? options.page_size : 0;
-    problem.kv = {1, options.max_tokens};
+    // Whole pages: an invariant problem serves contexts of its kv range, and is checked against
+    // all rows that its pages have.
+    const int pages_rows = num_pages_of(options.max_tokens) * options.page_size;
+    const bool paged = attune::is_paged(made.layout);
+    problem.kv = {1, paged ? std::min(pages_rows, kMaxKvLen) : options.max_tokens};
+    problem.page_size = paged ? options.page_size : 0;
     for (const int batch : options.batch_sizes) {
       problem.batch = batch;
       problem.invariant = options.invariant;
@@ -273,12 +284,27 @@ void Gemma4Attention::set_norm_weights(int layer, std::span<const std::uint16_t>
         fmt::format("layer={} q_norm={} k_norm={}", layer, q_norm.size(), k_norm.size()),
         fmt::format("q_norm has {} and k_norm {} numbers", head_dim, k_size));
   }
-  const std::vector<float> k_weight = to_floats(k_norm);
-  std::vector<float> q_weight = to_floats(q_norm);
-  if (is_unified(kernels.layout)) q_weight = fold_unified_weights(q_weight, k_weight);
-  to.q_weight = upload(s.device, q_weight);
-  if (!k_weight.empty()) to.k_weight = upload(s.device, k_weight);
-  to.has_weights = true;
+  to.q_norm = to_floats(q_norm);
+  to.k_norm = to_floats(k_norm);
+  if (!is_unified(kernels.layout)) return s.upload_norm_weights(to);
+  // Queries carry the weights of the keys that they meet: those of the layer with the cache.
+  for (Layer& reader : s.layers) {
+    if (reader.cache_layer == to.cache_layer) s.upload_norm_weights(reader);
+  }
+}
+
+// Waits until all that are needed have been set.
+void Gemma4Attention::State::upload_norm_weights(Layer& layer) {
+  if (layer.q_norm.empty()) return;
+  std::vector<float> q_weight = layer.q_norm;
+  if (is_unified(kernels[layer.kernels_idx].layout)) {
+    const std::vector<float>& k_norm = layers[layer.cache_layer].k_norm;
+    if (k_norm.empty()) return;
+    q_weight = fold_unified_weights(q_weight, k_norm);
+  }
+  layer.q_weight = upload(device, q_weight);
+  if (!layer.k_norm.empty()) layer.k_weight = upload(device, layer.k_norm);
+  layer.has_weights = true;
 }
 
 const Gemma4Geometry& Gemma4Attention::geometry() const { return state_->geometry; }

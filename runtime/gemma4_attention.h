@@ -100,7 +100,8 @@ class Gemma4Attention {
   std::shared_ptr<State> state_;
 };
 
-// One sequence. Move-only; closing gives its place and pages back.
+// One sequence. Move-only; closing gives its place and pages back, also while it is in a batch:
+// that has to be assigned anew.
 class Gemma4Session {
  public:
   Gemma4Session() = default;
@@ -122,7 +123,8 @@ class Gemma4Session {
   // forgotten. 0 after a capture, which runs nothing. One small launch, not inside of a capture.
   void commit(int num_tokens, void* stream);
   // Cuts the sequence by its last num_tokens committed tokens. With sliding layers only as far as
-  // their rings still hold the window; the error says how far.
+  // their rings still hold the window; the error says how far. Pages that it needs no longer go
+  // back, reserved ones too.
   void rollback(int num_tokens, void* stream);
   // Pages for num_tokens more than the sequence has, ahead of a capture.
   void reserve(int num_tokens, void* stream);

@@ -88,7 +88,7 @@ void Gemma4Batch::begin_step(int num_tokens, void* stream) {
     s.model->integers->flush(stream);
     s.write_lengths(stream);
   } catch (...) {
-    for (std::size_t i = 0; i < opened; ++i) s.sessions[i]->open_tokens = 0;
+    for (std::size_t i = 0; i < opened; ++i) s.sessions[i]->abandon();
     throw;
   }
 }

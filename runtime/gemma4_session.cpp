@@ -44,7 +44,12 @@ Gemma4Session::State::State(std::shared_ptr<Gemma4Attention::State> of, int at)
   model->integers->set(model->length_at(place), 0);
 }
 
-Gemma4Session::State::~State() {
+Gemma4Session::State::~State() { end(); }
+
+void Gemma4Session::State::end() noexcept {
+  if (has_ended) return;
+  has_ended = true;
+  open_tokens = 0;
   model->pages.shrink(&pages, 0);
   model->places_in_use[place] = false;
 }
@@ -59,7 +64,14 @@ void Gemma4Session::State::hold_pages_for(int tokens) {
   }
 }
 
+void Gemma4Session::State::require_not_ended() const {
+  if (!has_ended) return;
+  throw InvalidArgument("a session of the batch was closed", fmt::format("length={}", length),
+                        "assign open sessions to the batch");
+}
+
 void Gemma4Session::State::open(int num_tokens) {
+  require_not_ended();
   if (open_tokens != 0) {
     throw InvalidArgument(
         "a step is open already",
@@ -80,10 +92,17 @@ void Gemma4Session::State::open(int num_tokens) {
   }
   hold_pages_for(length + num_tokens);
   open_tokens = num_tokens;
+  written_before_step = written;
   written = std::max(written, length + num_tokens);
 }
 
-void Gemma4Session::State::require_step(int num_tokens) {
+void Gemma4Session::State::abandon() {
+  open_tokens = 0;
+  written = written_before_step;
+}
+
+void Gemma4Session::State::require_step(int num_tokens) const {
+  require_not_ended();
   if (open_tokens == num_tokens) return;
   throw InvalidArgument("the layers of a step have the same number of tokens",
                         fmt::format("num_tokens={} open_tokens={}", num_tokens, open_tokens),
@@ -123,8 +142,14 @@ Gemma4Session Gemma4Attention::open_session() {
 }
 
 Gemma4Session::Gemma4Session(Gemma4Session&&) noexcept = default;
-Gemma4Session& Gemma4Session::operator=(Gemma4Session&&) noexcept = default;
-Gemma4Session::~Gemma4Session() = default;
+Gemma4Session& Gemma4Session::operator=(Gemma4Session&& other) noexcept {
+  Gemma4Session moved(std::move(other));
+  std::swap(state_, moved.state_);
+  return *this;
+}
+Gemma4Session::~Gemma4Session() {
+  if (state_ != nullptr) state_->end();
+}
 
 // Every layer's call: the first one of a step opens it.
 void Gemma4Session::run(int layer, StepKind kind, int num_tokens, const Gemma4LayerArgs& args,
@@ -162,7 +187,7 @@ void Gemma4Session::begin_step(int num_tokens, void* stream) {
     s.model->integers->set(s.model->length_at(s.place), s.length);
     s.model->integers->flush(stream);
   } catch (...) {
-    s.open_tokens = 0;
+    s.abandon();
     throw;
   }
 }
@@ -199,6 +224,9 @@ void Gemma4Session::rollback(int num_tokens, void* stream) {
         fmt::format("roll back at most {} tokens, or all of them", s.length - shortest));
   }
   s.length = length;
+  // What lies above an empty sequence is of no interest: it is as a new one.
+  if (length == 0) s.written = 0;
+  s.model->pages.shrink(&s.pages, s.model->num_pages_of(length));
   s.model->integers->set(s.model->length_at(s.place), s.length);
   s.model->integers->flush(stream);
 }

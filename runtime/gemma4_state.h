@@ -41,7 +41,9 @@ struct LayerCache {
 struct Layer {
   int kernels_idx = 0;
   int cache_layer = 0;
-  DeviceMem q_weight, k_weight;  // float [head_dim]
+  std::vector<float> q_norm,
+      k_norm;                    // as they were set; k_norm is empty where it is another layer's
+  DeviceMem q_weight, k_weight;  // float [head_dim], as the prologue takes them
   bool has_weights = false;
 };
 
@@ -65,6 +67,7 @@ struct Gemma4Attention::State {
 
   void prepare_kernels();
   void allocate_caches();
+  void upload_norm_weights(Layer& layer);
   StepMemory make_step_memory(int batch) const;
   const Attention& attention_of(const LayerKernels& kernels, StepKind kind, int batch,
                                 int num_tokens) const;
@@ -111,9 +114,14 @@ struct Gemma4Session::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
+  // Gives the place and the pages back; a batch that holds it still takes no more steps.
+  void end() noexcept;
   // Checks and opens a step; its pages are in the block table once the model's integers are flushed.
   void open(int num_tokens);
-  void require_step(int num_tokens);
+  // Takes an open step back of which nothing has been launched.
+  void abandon();
+  void require_step(int num_tokens) const;
+  void require_not_ended() const;
   // Throws unless so many tokens of the open step can be committed.
   void require_commit(int num_tokens) const;
   void close(int num_tokens);
@@ -122,8 +130,10 @@ struct Gemma4Session::State {
   std::shared_ptr<Gemma4Attention::State> model;
   int place = 0;
   int length = 0;
-  int written = 0;      // positions that were ever written, exclusive
+  int written = 0;      // positions that were written since the sequence was empty, exclusive
   int open_tokens = 0;  // of the step that is open; 0: none
+  int written_before_step = 0;
+  bool has_ended = false;
   std::vector<int> pages;
 };
 

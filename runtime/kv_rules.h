@@ -25,12 +25,13 @@ constexpr int largest_ring_step(int rows, int window) { return rows - window + 1
 constexpr bool can_cut(int length, int written, int rows, int window) {
   const int oldest_kept = std::max(written - rows, 0);
   const int oldest_needed = std::max(length - window + 1, 0);
-  return length == 0 || oldest_needed >= oldest_kept;
+  // An empty sequence needs none, and a window of one key is the next token's own.
+  return oldest_needed == length || oldest_needed >= oldest_kept;
 }
 
 // The shortest length above 0 that the sequence may be cut to.
 constexpr int shortest_cut(int written, int rows, int window) {
-  return written <= rows ? 1 : written - rows + window - 1;
+  return written <= rows || window == 1 ? 1 : written - rows + window - 1;
 }
 
 }  // namespace attune

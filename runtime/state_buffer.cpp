@@ -20,13 +20,20 @@ StateBuffer::StateBuffer(Device& device, std::shared_ptr<const StateWriter> writ
 
 void StateBuffer::set(std::size_t at, int value) {
   if (wanted_[at] == value) return;
-  // A place whose value has been taken back stays listed; flush skips it.
-  if (wanted_[at] == written_[at]) changed_.push_back(at);
+  if (wanted_[at] == written_[at]) {
+    changed_.push_back(at);
+    ++num_changed_;
+  }
+  // A place whose value is taken back stays listed; flush skips it.
+  if (value == written_[at]) --num_changed_;
   wanted_[at] = value;
 }
 
 void StateBuffer::flush(StreamHandle stream) {
-  if (changed_.empty()) return;
+  if (is_current()) {
+    changed_.clear();
+    return;
+  }
   if (device_.is_capturing(stream)) {
     throw InvalidArgument("cannot change the lengths or pages of sequences inside a capture", {},
                           "assign, reserve and commit before the capture begins or after it ends");
@@ -45,6 +52,7 @@ void StateBuffer::flush(StreamHandle stream) {
   }
   launch();
   changed_.clear();
+  num_changed_ = 0;
 }
 
 }  // namespace attune

@@ -24,7 +24,7 @@ class StateBuffer {
 
   // What the integer shall be once flush's launch has run.
   void set(std::size_t at, int value);
-  bool is_current() const { return changed_.empty(); }
+  bool is_current() const { return num_changed_ == 0; }
   // Launches what set has changed; nothing when nothing has. Throws InvalidArgument on a stream that
   // is being captured: a graph would write the same values at every replay.
   void flush(StreamHandle stream);
@@ -36,7 +36,8 @@ class StateBuffer {
   std::shared_ptr<const StateWriter> writer_;
   DeviceMem mem_;
   std::vector<int> wanted_, written_;
-  std::vector<std::size_t> changed_;  // places that may differ between the two
+  std::vector<std::size_t> changed_;  // places that may differ, some more than once
+  std::size_t num_changed_ = 0;       // places that do
 };
 
 }  // namespace attune
