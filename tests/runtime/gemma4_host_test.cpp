@@ -1,0 +1,96 @@
+// The attention of Gemma 4 models on the host device: the same bodies as on a GPU, smaller.
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "jit/host_device.h"
+#include "templates/problem.h"
+#include "tests/runtime/gemma4_golden.h"
+#include "tests/runtime/gemma4_graphs.h"
+#include "tests/runtime/gemma4_schedule.h"
+#include "tests/support/require_cxx.h"
+#include "tests/support/temporary_folder.h"
+
+namespace attune {
+namespace {
+
+constexpr KvLayout kGlobalLayouts[] = {KvLayout::kContiguous, KvLayout::kPaged, KvLayout::kUnified,
+                                       KvLayout::kUnifiedPaged};
+
+std::string name_of_layout(const testing::TestParamInfo<KvLayout>& info) {
+  std::string name(name_of(info.param));
+  std::erase(name, '-');
+  return name;
+}
+
+// The kernels are compiled once for all tests: where the build folder is, they stay there.
+class Gemma4HostTest : public HostCompilerTest, public testing::WithParamInterface<KvLayout> {
+ protected:
+  void SetUp() override {
+    HostCompilerTest::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    static const TemporaryFolder folder;
+    const std::filesystem::path kept = ATTUNE_TEST_CACHE;
+    std::error_code error;
+    Options options;
+    options.device = "host";
+    options.cxx_path = test_host_search().cxx;
+    options.cache_path = std::filesystem::exists(kept.parent_path(), error)
+                             ? kept.string()
+                             : (folder / "tune.db").string();
+    bench_ = std::make_unique<Gemma4Bench>(options, open_host_device());
+  }
+  Gemma4Bench& bench() { return *bench_; }
+
+ private:
+  std::unique_ptr<Gemma4Bench> bench_;
+};
+
+TEST_P(Gemma4HostTest, AgreesWithGoldenTensorsInAnySteps) {
+  const GoldenLayers golden;
+  // Every size takes half a minute: of one layout here, of all on a GPU.
+  const bool every = GetParam() == KvLayout::kContiguous;
+  const std::vector<int> layers = every ? std::vector<int>{0, 1} : std::vector<int>{1};
+  const std::vector<int> few = {7, 16, 33, 40};
+  expect_golden(bench(), golden,
+                {.layout = GetParam(),
+                 .max_prefill = GoldenLayers::kNumTokens,
+                 .layers = layers,
+                 .prefills = {GoldenLayers::kNumTokens},
+                 .verifies = {}});
+  expect_golden(bench(), golden,
+                {.layout = GetParam(),
+                 .max_prefill = 40,
+                 .layers = layers,
+                 .prefills = every ? all_sizes(1, 40) : few,
+                 .verifies = every ? all_sizes(2, 8) : std::vector<int>{5}});
+}
+
+TEST_P(Gemma4HostTest, RandomSchedulesEqualAttentionRecomputedFromScratch) {
+  const bool paged = is_paged(GetParam());
+  for (const std::uint32_t seed : {1u, 2u}) {
+    expect_right_schedule(bench(),
+                          {.global_layout = GetParam(),
+                           .num_pages = paged ? 30 : 0,
+                           .projections = seed == 1 ? Projections::kDense : Projections::kFused,
+                           .seed = seed,
+                           .num_steps = is_unified(GetParam()) ? 150 : 400});
+  }
+}
+
+TEST_P(Gemma4HostTest, AReplayedStepIsRightAndEqualToADirectOne) {
+  expect_right_replays(bench(), {.global_layout = GetParam(), .batch = 1, .num_replays = 60});
+}
+
+TEST_P(Gemma4HostTest, AReplayedBatchIsRightWhileItsSequencesChange) {
+  expect_right_replays(bench(), {.global_layout = GetParam(), .batch = 3, .num_replays = 40});
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, Gemma4HostTest, testing::ValuesIn(kGlobalLayouts),
+                         name_of_layout);
+
+}  // namespace
+}  // namespace attune
