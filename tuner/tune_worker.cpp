@@ -1,5 +1,6 @@
 #include "tuner/tune_worker.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -12,10 +13,14 @@
 #include "common/text.h"
 #include "jit/compile_pool.h"
 #include "jit/device_choice.h"
+#include "jit/machine_limits.h"
 #include "tuner/tuner.h"
 
 namespace attune {
 namespace {
+
+// Of the compile workers that attune tune would start: memory and cores are the application's too.
+constexpr int kShare = 2;
 
 constexpr const char* kForm =
     "the form is --problem P --cache FILE --device D --gpu IDENTITY --nvrtc PATH --cxx PATH "
@@ -84,6 +89,8 @@ TuneWorkerEnd tune(const TuneWorkerJob& job, const std::function<bool()>& stop) 
   require_same_gpu(*device, job);
   CompilePoolOptions pool_options;
   pool_options.worker_path = job.worker_path;
+  const MachineLimits limits = machine_limits();
+  pool_options.num_workers = std::max(1, worker_count(limits.cores, limits.free_bytes) / kShare);
   pool_options.compilers = {.nvrtc = {job.nvrtc_path, {}}, .host = {.cxx = job.cxx_path}};
   const auto compiler = open_compiler(pool_options.compilers, device->info().arch);
   CompilePool pool(pool_options);

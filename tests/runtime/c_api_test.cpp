@@ -1,5 +1,6 @@
 #include "runtime/attune_c.h"
 
+#include <cstddef>
 #include <cstring>
 #include <thread>
 
@@ -116,8 +117,8 @@ TEST(CApi, RefusesOptionsThatMeanNothing) {
   expect_failure(ATTUNE_INVALID_ARGUMENT, attune_engine_create(&options, &engine),
                  "attune_options.struct_size=0");
   options = default_options();
-  options.on_miss = 3;
-  expect_failure(ATTUNE_INVALID_ARGUMENT, attune_engine_create(&options, &engine), "on_miss=3");
+  options.on_miss = 4;
+  expect_failure(ATTUNE_INVALID_ARGUMENT, attune_engine_create(&options, &engine), "on_miss=4");
   options = default_options();
   options.tune_budget_s = -1;
   expect_failure(ATTUNE_INVALID_ARGUMENT, attune_engine_create(&options, &engine),
@@ -130,6 +131,10 @@ TEST(CApi, RefusesOptionsThatMeanNothing) {
   options.device = "hots";
   expect_failure(ATTUNE_INVALID_ARGUMENT, attune_engine_create(&options, &engine),
                  "device='hots'; use the number of a GPU");
+  options = default_options();
+  options.device = "host";
+  options.disabled_families = "splitkv,spiltkv";
+  expect_failure(ATTUNE_INVALID_ARGUMENT, attune_engine_create(&options, &engine), "'spiltkv'");
 }
 
 TEST(CApi, TheOptionsOfVersion010HaveNoDevice) {
@@ -165,7 +170,7 @@ TEST_F(CApiTest, ServesAWinner) {
 TEST_F(CApiTest, EveryUnsupportedProblemIsAStatusAndAMessage) {
   attune_engine* engine = c_engine();
   for (const char* problem :
-       {"", "/", "decode", "prefill/b1/q1/kv1/h8x2/d128/contiguous/bf16",
+       {"", "/", "decode", "extend/b1/q1/kv1/h8x2/d128/contiguous/bf16",
         "decode/b0/q1/kv1/h8x2/d128/contiguous/bf16", "decode/b1/q2/kv1/h8x2/d128/contiguous/bf16",
         "verify/b1/q17/kv1/h8x2/d128/contiguous/bf16", "decode/b1/q1/kv0/h8x2/d128/contiguous/bf16",
         "decode/b1/q1/kv9-8/h8x2/d128/contiguous/bf16",
@@ -235,7 +240,7 @@ TEST_F(CApiTest, ReadsArgumentsOfNewerCallersOnlyWhenNothingIsLost) {
 TEST_F(CApiTest, RefusesArgumentsWithoutASize) {
   attune_attention* attention = prepared();
   attune_args args = plausible_c_args();
-  for (const size_t size : {size_t{0}, sizeof(args) - 8, ~size_t{0}}) {
+  for (const size_t size : {size_t{0}, offsetof(attune_args, softcap), ~size_t{0}}) {
     args.struct_size = size;
     expect_failure(ATTUNE_INVALID_ARGUMENT, attune_attention_launch(attention, &args, nullptr),
                    "set struct_size");
