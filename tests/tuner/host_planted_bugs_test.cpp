@@ -85,9 +85,9 @@ TEST(PlantedBugs, TheTemplateItselfHasNone) {
 TEST(PlantedBugs, AMissingBarrierIsARace) {
   Planted kernel(Candidate::parse(kCandidate));
   kernel.change("templates/splitkv.cuh",
-                "    cp_async_wait_group<T::kGroupsPerTile * T::kStages - 1>();\n"
+                "    cp_async_wait_group<T::kPendingAtValues>();\n"
                 "    __syncthreads();\n    if (num_keys == BLOCK_N)",
-                "    cp_async_wait_group<T::kGroupsPerTile * T::kStages - 1>();\n"
+                "    cp_async_wait_group<T::kPendingAtValues>();\n"
                 "    if (num_keys == BLOCK_N)");
   expect_words(verdict(kChecked, kernel.source()),
                {"race on shared memory", "no barrier is between", "templates/splitkv.cuh:"});
@@ -106,15 +106,16 @@ TEST(PlantedBugs, AMissingCopyWaitIsARaceAndGivesAWrongResult) {
 
 TEST(PlantedBugs, AWrongSwizzleIsAWrongResult) {
   Planted kernel(Candidate::parse(kCandidate));
-  kernel.change("templates/device/tile_copy.cuh",
-                "tile + swizzled_offset<kHeadDim>(row + offset, chunk), wraps",
-                "tile + static_cast<uint32>((row + offset) * kHeadDim * 2 + chunk * 16), wraps");
+  kernel.change(
+      "templates/device/tile_copy.cuh",
+      "tile + swizzled_offset<kTileColumns>(row + offset, chunk), source",
+      "tile + static_cast<uint32>((row + offset) * kTileColumns * 2 + chunk * 16), source");
   expect_words(verdict({}, kernel.source()), {"case="});
 }
 
 TEST(PlantedBugs, AReadPastTheLastTileIsOutOfRange) {
   Planted kernel(Candidate::parse(kCandidate));
-  kernel.change("templates/device/tile_copy.cuh", "offset < num_visible ? 16 : 0", "16");
+  kernel.change("templates/device/tile_copy.cuh", "visible ? 16 : 0", "16");
   expect_words(verdict(kChecked, kernel.source(), {full_buffer()}),
                {"access out of range", "past the end of allocation", "templates/"});
   // Where the buffer is longer the poison behind the sequence shows.
@@ -147,7 +148,7 @@ TEST_F(SanitizedBugs, TheTemplateItselfHasNone) {
 
 TEST_F(SanitizedBugs, AReadPastTheLastTileIsOutOfRange) {
   Planted kernel(Candidate::parse(kCandidate));
-  kernel.change("templates/device/tile_copy.cuh", "offset < num_visible ? 16 : 0", "16");
+  kernel.change("templates/device/tile_copy.cuh", "visible ? 16 : 0", "16");
   EXPECT_DEATH(verdict(sanitized_, kernel.source(), {full_buffer()}), "heap-buffer-overflow");
 }
 
