@@ -14,7 +14,7 @@ enum class Op { kDecode, kVerify, kPrefill };
 enum class DataType { kBf16 };
 
 inline constexpr std::array kKvLayouts = {KvLayout::kContiguous, KvLayout::kRing, KvLayout::kPaged,
-                                   KvLayout::kUnified, KvLayout::kUnifiedPaged};
+                                          KvLayout::kUnified, KvLayout::kUnifiedPaged};
 
 // Lengths whose sums with a split's or a tile's stay inside an int.
 constexpr int kMaxKvLen = 1 << 29;

@@ -34,7 +34,18 @@ const Mutations<Problem> kProblemMutations = {
     {"window", [](Problem& p) { p.window = 512; }},
     {"causal", [](Problem& p) { p.causal = false; }},
     {"softcap", [](Problem& p) { p.softcap = true; }},
+    {"invariant", [](Problem& p) { p.invariant = true; }},
     {"kv_layout", [](Problem& p) { p.kv_layout = KvLayout::kContiguous; }},
+    {"page_size of 32",
+     [](Problem& p) {
+       p.kv_layout = KvLayout::kPaged;
+       p.page_size = 32;
+     }},
+    {"page_size of 64",
+     [](Problem& p) {
+       p.kv_layout = KvLayout::kPaged;
+       p.page_size = 64;
+     }},
 };
 
 const Mutations<Toolchain> kToolchainMutations = {
@@ -190,13 +201,14 @@ TEST_F(CacheKey, EveryFieldOfTheCandidateCounts) {
 TEST(CacheKeyCoverage, NoFieldIsForgotten) {
   // A new field breaks these bindings: add it to the mutations above.
   const auto& [op, batch, seqlen_q, kv, num_q_heads, num_kv_heads, head_dim, window, causal,
-               softcap, kv_layout, dtype] = sample_problem();
+               softcap, invariant, page_size, kv_layout, dtype] = sample_problem();
   const auto& [template_digest, compiler_version, options] = sample_toolchain();
   const auto& [family, config, split_cap] = testing::sample_candidate();
   const auto& [block_m, block_n, num_stages, num_warps] = config;
   EXPECT_EQ(dtype, DataType::kBf16);  // the only one there is, so it cannot be changed
   (void)op, (void)batch, (void)seqlen_q, (void)kv, (void)num_q_heads, (void)num_kv_heads;
   (void)head_dim, (void)window, (void)causal, (void)softcap, (void)kv_layout;
+  (void)invariant, (void)page_size;
   (void)template_digest, (void)compiler_version, (void)options, (void)family, (void)split_cap;
   (void)block_m, (void)block_n, (void)num_stages, (void)num_warps;
 }
