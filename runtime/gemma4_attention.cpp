@@ -60,11 +60,12 @@ Gemma4Options checked(Gemma4Options options, const Gemma4Geometry& geometry) {
   return options;
 }
 
-DeviceMem upload(Device& device, const std::vector<float>& values) {
-  DeviceMem mem = device.allocate(values.size() * sizeof(float));
-  device.copy_to_device(mem.ptr(), std::as_bytes(std::span(values)), nullptr);
+// Into the memory that is there already, where it is: captured graphs read it.
+void upload(Device& device, const std::vector<float>& values, DeviceMem* to) {
+  const std::size_t bytes = values.size() * sizeof(float);
+  if (to->bytes() != bytes) *to = device.allocate(bytes);
+  device.copy_to_device(to->ptr(), std::as_bytes(std::span(values)), nullptr);
   device.synchronize(nullptr);
-  return mem;
 }
 
 std::vector<float> to_floats(std::span<const std::uint16_t> bf16) {
@@ -177,7 +178,7 @@ void Gemma4Attention::State::prepare_kernels() {
     for (int pair = 0; pair < shape.rope.num_pairs; ++pair) {
       frequencies.push_back(shape.rope.inverse_frequency(pair));
     }
-    made.inverse_frequencies = upload(device, frequencies);
+    upload(device, frequencies, &made.inverse_frequencies);
 
     Problem problem;
     problem.num_q_heads = shape.num_q_heads;
@@ -302,8 +303,8 @@ void Gemma4Attention::State::upload_norm_weights(Layer& layer) {
     if (k_norm.empty()) return;
     q_weight = fold_unified_weights(q_weight, k_norm);
   }
-  layer.q_weight = upload(device, q_weight);
-  if (!layer.k_norm.empty()) layer.k_weight = upload(device, layer.k_norm);
+  upload(device, q_weight, &layer.q_weight);
+  if (!layer.k_norm.empty()) upload(device, layer.k_norm, &layer.k_weight);
   layer.has_weights = true;
 }
 
