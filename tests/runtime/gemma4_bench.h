@@ -2,15 +2,31 @@
 // memory is NaN and whose calls can be watched, and small models.
 #pragma once
 
-#include <functional>
+#include <filesystem>
 #include <memory>
+#include <string>
+#include <system_error>
 #include <utility>
 
+#include <gtest/gtest.h>
+
 #include "runtime/gemma4_attention.h"
+#include "templates/problem.h"
 #include "tests/support/gemma4_app.h"
 #include "tests/support/poisoning_device.h"
+#include "tests/support/temporary_folder.h"
 
 namespace attune {
+
+// A cache file that keeps the kernels for other tests: the target that uses it defines
+// ATTUNE_TEST_CACHE, a file in the build folder. Elsewhere it is there for this program alone.
+inline std::string gemma4_test_cache() {
+  static const TemporaryFolder folder;
+  const std::filesystem::path kept = ATTUNE_TEST_CACHE;
+  std::error_code error;
+  const bool has_build_folder = std::filesystem::exists(kept.parent_path(), error);
+  return (has_build_folder ? kept : folder / "tune.db").string();
+}
 
 struct Gemma4Bench {
   Gemma4Bench(const Options& options, std::unique_ptr<Device> device)
@@ -25,6 +41,15 @@ struct Gemma4Bench {
   Gemma4Bench(const Options& options, std::unique_ptr<PoisoningDevice> device)
       : watched(device.get()), engine(options, std::move(device)) {}
 };
+
+constexpr KvLayout kGlobalLayouts[] = {KvLayout::kContiguous, KvLayout::kPaged, KvLayout::kUnified,
+                                       KvLayout::kUnifiedPaged};
+
+inline std::string name_of_layout(const testing::TestParamInfo<KvLayout>& info) {
+  std::string name(name_of(info.param));
+  std::erase(name, '-');
+  return name;
+}
 
 // A sliding layer and a global one, then two layers that read their caches.
 inline Gemma4Geometry small_geometry(KvLayout global_layout) {

@@ -1,46 +1,27 @@
 // The attention of Gemma 4 models on the host device: the same bodies as on a GPU, smaller.
-#include <filesystem>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "jit/host_device.h"
-#include "templates/problem.h"
 #include "tests/runtime/gemma4_golden.h"
 #include "tests/runtime/gemma4_graphs.h"
 #include "tests/runtime/gemma4_schedule.h"
 #include "tests/support/require_cxx.h"
-#include "tests/support/temporary_folder.h"
 
 namespace attune {
 namespace {
 
-constexpr KvLayout kGlobalLayouts[] = {KvLayout::kContiguous, KvLayout::kPaged, KvLayout::kUnified,
-                                       KvLayout::kUnifiedPaged};
-
-std::string name_of_layout(const testing::TestParamInfo<KvLayout>& info) {
-  std::string name(name_of(info.param));
-  std::erase(name, '-');
-  return name;
-}
-
-// The kernels are compiled once for all tests: where the build folder is, they stay there.
 class Gemma4HostTest : public HostCompilerTest, public testing::WithParamInterface<KvLayout> {
  protected:
   void SetUp() override {
     HostCompilerTest::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
-    static const TemporaryFolder folder;
-    const std::filesystem::path kept = ATTUNE_TEST_CACHE;
-    std::error_code error;
     Options options;
     options.device = "host";
     options.cxx_path = test_host_search().cxx;
-    options.cache_path = std::filesystem::exists(kept.parent_path(), error)
-                             ? kept.string()
-                             : (folder / "tune.db").string();
+    options.cache_path = gemma4_test_cache();
     bench_ = std::make_unique<Gemma4Bench>(options, open_host_device());
   }
   Gemma4Bench& bench() { return *bench_; }

@@ -1,7 +1,4 @@
-// What the attention of a Gemma 4 model refuses, and the sizes of its caches: on a fake device,
-// with a compiler that compiles nothing.
-#include <sys/mman.h>
-
+// What the attention of a Gemma 4 model refuses, and that nothing is lost by it.
 #include <memory>
 #include <string>
 #include <utility>
@@ -9,111 +6,12 @@
 
 #include <gtest/gtest.h>
 
-#include "runtime/gemma4_attention.h"
-#include "templates/problem.h"
-#include "tests/runtime/gemma4_bench.h"
-#include "tests/support/fake_device.h"
-#include "tests/support/temporary_folder.h"
-#include "tests/support/test_data.h"
+#include "tests/runtime/gemma4_fake.h"
 
 namespace attune {
 namespace {
 
-constexpr const char* kCompilerScript = R"(
-object=
-while [ $# -gt 0 ]; do
-  if [ "$1" = -o ]; then object=$2; fi
-  shift
-done
-if [ -n "$object" ]; then
-  echo code >"$object"
-else
-  echo '#define __GNUC__ 12'
-  echo '#define __GNUC_MINOR__ 2'
-  echo '#define __GNUC_PATCHLEVEL__ 0'
-fi
-)";
-
-// Takes address space and no memory: the caches of real models fit.
-class RoomyDevice : public FakeDevice {
- public:
-  RoomyDevice() : FakeDevice(info_of_host()) {}
-  DeviceMem allocate(std::size_t bytes) override {
-    if (bytes < kSmall) return FakeDevice::allocate(bytes);
-    void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) throw std::bad_alloc();
-    return {reinterpret_cast<DevicePtr>(memory), bytes,
-            [bytes](void* pointer) { munmap(pointer, bytes); }};
-  }
-
- private:
-  static constexpr std::size_t kSmall = std::size_t{1} << 20;
-  static DeviceInfo info_of_host() {
-    DeviceInfo info = fake_device_info();
-    info.arch = "host";
-    return info;
-  }
-};
-
-class Gemma4LimitsTest : public testing::Test {
- protected:
-  Gemma4LimitsTest() {
-    Options options;
-    options.device = "host";
-    options.cxx_path = folder_.write_script("c++", kCompilerScript).string();
-    engine_ = std::make_unique<Engine>(options, std::make_unique<RoomyDevice>());
-  }
-
-  std::unique_ptr<Gemma4Attention> make(const Gemma4Geometry& geometry, Gemma4Options options) {
-    auto made = std::make_unique<Gemma4Attention>(*engine_, geometry, std::move(options));
-    AppModel(made->geometry()).set_norm_weights(*made);
-    return made;
-  }
-  // A small model with room for three sequences.
-  std::unique_ptr<Gemma4Attention> make_small(KvLayout layout = KvLayout::kContiguous,
-                                              int num_pages = 0) {
-    Gemma4Options options = small_options(layout);
-    options.max_sequences = 3;
-    options.batch_sizes = {2};
-    options.num_pages = num_pages;
-    return make(small_geometry(layout), options);
-  }
-  Gemma4LayerArgs args(bool owns_cache = true) const {
-    Gemma4LayerArgs made;
-    made.q = 0x10000;
-    made.out = 0x20000;
-    if (owns_cache) made.k = 0x30000, made.v = 0x40000;
-    return made;
-  }
-  // A step of all layers.
-  void prefill(Gemma4Session& session, int num_tokens, int commit) {
-    for (int layer = 0; layer < 4; ++layer) {
-      session.prefill(layer, num_tokens, args(layer < 2), nullptr);
-    }
-    session.commit(commit, nullptr);
-  }
-  Device& device() { return engine_->device(); }
-  Engine& engine() { return *engine_; }
-
- private:
-  TemporaryFolder folder_;
-  std::unique_ptr<Engine> engine_;
-};
-
-// Expects an InvalidArgument that says all of `parts`.
-template <typename Body>
-void expect_refusal(const Body& body, const std::vector<std::string>& parts) {
-  try {
-    body();
-    ADD_FAILURE() << "no error with '" << parts.front() << "'";
-  } catch (const InvalidArgument& error) {
-    for (const std::string& part : parts) {
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
-          << "'" << part << "' is not in: " << error.what();
-    }
-  }
-}
+using Gemma4LimitsTest = Gemma4FakeTest;
 
 TEST_F(Gemma4LimitsTest, ABadOptionIsNamedWithWhatIsAllowed) {
   const Gemma4Geometry geometry = small_geometry(KvLayout::kContiguous);
@@ -380,62 +278,6 @@ TEST_F(Gemma4LimitsTest, AnInvariantModelTakesContextsThatAreNotWholePages) {
       }
     }
   }
-}
-
-// Of the global layers of each size, bytes per token in the layouts that it allows.
-TEST_F(Gemma4LimitsTest, CachesHaveTheBytesThatTheGeometrySays) {
-  struct Case {
-    const char* config;
-    int separate, unified;  // bytes per token of the global layers
-  };
-  constexpr Case kCases[] = {{"31b-newer.json", 81920, 51200},
-                             {"26b-a4b-newer.json", 20480, 12800},
-                             {"12b-newer.json", 16384, 10240},
-                             {"e4b-newer.json", 4 * 2 * 2 * 512 * 2, 0},
-                             {"e2b-newer.json", 3 * 1 * 2 * 512 * 2, 0}};
-  for (const Case& test : kCases) {
-    const Gemma4Geometry geometry =
-        Gemma4Geometry::from_file(test_data("gemma4-configs") / test.config);
-    std::size_t ring_bytes = 0;
-    Gemma4Options options{
-        .max_tokens = 16384, .max_sequences = 2, .max_prefill = 1024, .max_verify = 2};
-    for (std::size_t i = 0; i < geometry.layers.size(); ++i) {
-      const LayerGeometry& layer = geometry.layers[i];
-      if (layer.kind == LayerKind::kGlobal || !layer.owns_cache(static_cast<int>(i))) continue;
-      // Windows of 512 and 1024: both sums round up to a multiple of 64 by one row.
-      ring_bytes += std::size_t{4} * static_cast<std::size_t>(layer.num_kv_heads * layer.head_dim *
-                                                              (layer.window + 1024));
-    }
-    for (const KvLayout layout :
-         {KvLayout::kContiguous, KvLayout::kPaged, KvLayout::kUnified, KvLayout::kUnifiedPaged}) {
-      const auto per_token =
-          static_cast<std::size_t>(is_unified(layout) ? test.unified : test.separate);
-      options.global_layout = layout;
-      if (per_token == 0) {
-        EXPECT_THROW(make(geometry, options), InvalidArgument) << test.config;
-        continue;
-      }
-      const auto model = make(geometry, options);
-      const std::size_t full = ring_bytes + 16384 * per_token;
-      EXPECT_EQ(model->cache_bytes(), 2 * full) << test.config << " " << name_of(layout);
-      Gemma4Session session = model->open_session();
-      EXPECT_EQ(session.cache_bytes(), is_paged(layout) ? ring_bytes : full);
-      session.reserve(65, nullptr);
-      EXPECT_EQ(session.cache_bytes(), is_paged(layout) ? ring_bytes + 128 * per_token : full);
-    }
-  }
-}
-
-// The numbers that are known of the largest model.
-TEST_F(Gemma4LimitsTest, TheLargestModelNeedsWhatItsDescriptionSays) {
-  constexpr std::size_t kGib = std::size_t{1} << 30;
-  const Gemma4Geometry geometry =
-      Gemma4Geometry::from_file(test_data("gemma4-configs") / "31b-newer.json");
-  Gemma4Options options{.max_tokens = 131072, .max_prefill = 1025, .max_verify = 2};
-  // Rings of twice the window: 1.5625 GiB.
-  EXPECT_EQ(make(geometry, options)->cache_bytes(), 10 * kGib + kGib * 25 / 16);
-  options.global_layout = KvLayout::kUnifiedPaged;
-  EXPECT_EQ(make(geometry, options)->cache_bytes(), kGib * 25 / 4 + kGib * 25 / 16);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "tuner/reference.h"
@@ -115,22 +116,44 @@ void AppSequence::cut(int length) {
   }
 }
 
-oracle::Rows AppSequence::expected(int layer_idx, int position) const {
+AppSequence::Seen AppSequence::seen(int layer_idx, int position) const {
   const LayerGeometry& layer = model_->layer(layer_idx);
   const auto at = static_cast<std::size_t>(layer_idx);
   const Token token = tokens_.at(static_cast<std::size_t>(position));
   const oracle::Rows raw = widen(model_->raw(layer_idx, Projection::kQ, token));
   const oracle::Rows normed = oracle::rms_norm(raw, floats(model_->q_norm[at]), layer.head_dim,
                                                model_->geometry.rms_norm_eps);
-  const oracle::Rows q = oracle::rotate(normed, layer.rope, layer.num_q_heads, position);
   const CacheRows& cache = rows_[static_cast<std::size_t>(layer.kv_layer)];
   const bool is_sliding = layer.kind == LayerKind::kSliding;
   const int first = is_sliding ? std::max(0, position + 1 - layer.window) : 0;
   const auto row = static_cast<std::size_t>(layer.num_kv_heads * layer.head_dim);
   const std::size_t begin = static_cast<std::size_t>(first) * row;
   const std::size_t count = static_cast<std::size_t>(position + 1 - first) * row;
-  return oracle::attend(q, std::span(cache.k).subspan(begin, count),
-                        std::span(cache.v).subspan(begin, count), layer);
+  return {oracle::rotate(normed, layer.rope, layer.num_q_heads, position),
+          std::span(cache.k).subspan(begin, count), std::span(cache.v).subspan(begin, count)};
+}
+
+oracle::Rows AppSequence::expected(int layer, int position) const {
+  const Seen all = seen(layer, position);
+  return oracle::attend(all.q, all.k, all.v, model_->layer(layer));
+}
+
+oracle::Rows AppSequence::expected_lse(int layer_idx, int position) const {
+  const LayerGeometry& layer = model_->layer(layer_idx);
+  const Seen all = seen(layer_idx, position);
+  const auto dim = static_cast<std::size_t>(layer.head_dim);
+  const auto row = static_cast<std::size_t>(layer.num_kv_heads) * dim;
+  oracle::Rows lse;
+  for (int head = 0; head < layer.num_q_heads; ++head) {
+    const double* const q = &all.q[static_cast<std::size_t>(head) * dim];
+    const auto kv_head = static_cast<std::size_t>(head / layer.group_size());
+    double sum = 0;  // scores are small: normed rows with small weights
+    for (std::size_t k = kv_head * dim; k < all.k.size(); k += row) {
+      sum += std::exp(std::inner_product(q, q + dim, &all.k[k], 0.0));
+    }
+    lse.push_back(std::log(sum));
+  }
+  return lse;
 }
 
 StepBuffers::StepBuffers(Device& device, const AppModel& model, int batch, int max_tokens,
@@ -153,6 +176,8 @@ StepBuffers::StepBuffers(Device& device, const AppModel& model, int batch, int m
     made.out_stride = made.q_size + gap;
     made.raw = device.allocate(static_cast<std::size_t>(tokens * made.raw_stride) * 2);
     made.out = device.allocate(static_cast<std::size_t>(tokens * made.out_stride) * 2);
+    made.num_q_heads = layer.num_q_heads;
+    made.lse = device.allocate(static_cast<std::size_t>(tokens * layer.num_q_heads) * 4);
   }
 }
 
@@ -182,6 +207,7 @@ void StepBuffers::upload(const std::vector<std::vector<Token>>& tokens, StreamHa
     }
     device_.copy_to_device(layer.raw.ptr(), std::as_bytes(std::span(raw)), stream);
     device_.fill_bytes(layer.out.ptr(), 0xff, layer.out.bytes(), stream);
+    device_.fill_bytes(layer.lse.ptr(), 0xff, layer.lse.bytes(), stream);
   }
 }
 
@@ -195,6 +221,7 @@ Gemma4LayerArgs StepBuffers::args(int layer_idx) const {
   args.k = layer.num_kv > 0 ? address(1) : 0;
   args.v = layer.num_kv > 1 ? address(2) : 0;
   args.out = layer.out.ptr();
+  args.lse = layer.lse.ptr();
   if (is_fused_) {
     args.q_token_stride = layer.raw_stride;
     args.k_token_stride = layer.num_kv > 0 ? layer.raw_stride : 0;
@@ -215,6 +242,28 @@ std::vector<std::uint16_t> StepBuffers::output(int layer_idx, StreamHandle strea
     dense.insert(dense.end(), begin, begin + layer.q_size);
   }
   return dense;
+}
+
+std::vector<float> StepBuffers::lse(int layer_idx, StreamHandle stream) const {
+  const LayerBuffers& layer = layers_[static_cast<std::size_t>(layer_idx)];
+  std::vector<float> values(static_cast<std::size_t>(batch_ * num_tokens_ * layer.num_q_heads));
+  device_.copy_to_host(std::as_writable_bytes(std::span(values)), layer.lse.ptr(), stream);
+  return values;
+}
+
+double lse_error(const std::vector<float>& lse, const AppSequence& sequence, int layer,
+                 int batch_idx, int num_tokens, int first, const std::vector<int>& rows) {
+  double largest = 0;
+  for (const int row : rows) {
+    const oracle::Rows right = sequence.expected_lse(layer, first + row);
+    const std::size_t begin = static_cast<std::size_t>(batch_idx * num_tokens + row) * right.size();
+    for (std::size_t head = 0; head < right.size(); ++head) {
+      const double error = std::abs(static_cast<double>(lse[begin + head]) - right[head]);
+      largest =
+          std::isfinite(error) ? std::max(largest, error) : std::numeric_limits<double>::infinity();
+    }
+  }
+  return largest;
 }
 
 double output_error(const std::vector<std::uint16_t>& output, const AppSequence& sequence,

@@ -49,13 +49,21 @@ class AppSequence {
   int length() const { return static_cast<int>(tokens_.size()); }
   void push(Token token);
   void cut(int length);
-  // [num_q_heads * head_dim] of a layer for the token at `position`.
+  // Of a layer for the token at `position`: [num_q_heads * head_dim], and the log-sum-exp of each
+  // head's scores.
   oracle::Rows expected(int layer, int position) const;
+  oracle::Rows expected_lse(int layer, int position) const;
 
  private:
   struct CacheRows {
     oracle::Rows k, v;
   };
+  // A query and the rows that it sees.
+  struct Seen {
+    oracle::Rows q;
+    std::span<const double> k, v;
+  };
+  Seen seen(int layer, int position) const;
   const AppModel* model_;
   std::vector<Token> tokens_;
   std::vector<CacheRows> rows_;  // of each layer that owns a cache
@@ -76,13 +84,16 @@ class StepBuffers {
   Gemma4LayerArgs args(int layer) const;
   // bf16 [batch, num_tokens, num_q_heads * head_dim] of the last upload. Waits.
   std::vector<std::uint16_t> output(int layer, StreamHandle stream) const;
+  // [batch, num_tokens, num_q_heads]. Waits.
+  std::vector<float> lse(int layer, StreamHandle stream) const;
 
  private:
   struct LayerBuffers {
     std::int64_t q_size, kv_size;  // elements of a token
     int num_kv;                    // projections of K and V: 2, 1 where they are one, 0
     std::int64_t raw_stride, out_stride;
-    DeviceMem raw, out;
+    int num_q_heads;
+    DeviceMem raw, out, lse;
   };
   std::int64_t offset(const LayerBuffers& layer, int projection) const;
 
@@ -103,6 +114,10 @@ void run_layer(Sequences& sequences, Way way, int layer, int num_tokens,
   if (way == Way::kDecode) sequences.decode(layer, args, stream);
   if (way == Way::kVerify) sequences.verify(layer, num_tokens, args, stream);
 }
+
+// Largest error of the log-sum-exp of some of a sequence's rows; as output_error.
+double lse_error(const std::vector<float>& lse, const AppSequence& sequence, int layer,
+                 int batch_idx, int num_tokens, int first, const std::vector<int>& rows);
 
 // Relative L2 error of some of a sequence's rows in an output: `rows` are tokens of the step, the
 // first of which is at position `first` of `sequence`. Infinite when any row is not finite.

@@ -1,0 +1,70 @@
+// The bytes of the caches of the published models.
+#include <gtest/gtest.h>
+
+#include "templates/problem.h"
+#include "tests/runtime/gemma4_fake.h"
+#include "tests/support/test_data.h"
+
+namespace attune {
+namespace {
+
+using Gemma4SizesTest = Gemma4FakeTest;
+
+// Of the global layers of each size, bytes per token in the layouts that it allows.
+TEST_F(Gemma4SizesTest, CachesHaveTheBytesThatTheGeometrySays) {
+  struct Case {
+    const char* config;
+    int separate, unified;  // bytes per token of the global layers
+  };
+  constexpr Case kCases[] = {{"31b-newer.json", 81920, 51200},
+                             {"26b-a4b-newer.json", 20480, 12800},
+                             {"12b-newer.json", 16384, 10240},
+                             {"e4b-newer.json", 4 * 2 * 2 * 512 * 2, 0},
+                             {"e2b-newer.json", 3 * 1 * 2 * 512 * 2, 0}};
+  for (const Case& test : kCases) {
+    const Gemma4Geometry geometry =
+        Gemma4Geometry::from_file(test_data("gemma4-configs") / test.config);
+    std::size_t ring_bytes = 0;
+    Gemma4Options options{
+        .max_tokens = 16384, .max_sequences = 2, .max_prefill = 1024, .max_verify = 2};
+    for (std::size_t i = 0; i < geometry.layers.size(); ++i) {
+      const LayerGeometry& layer = geometry.layers[i];
+      if (layer.kind == LayerKind::kGlobal || !layer.owns_cache(static_cast<int>(i))) continue;
+      // Windows of 512 and 1024: both sums round up to a multiple of 64 by one row.
+      ring_bytes += std::size_t{4} * static_cast<std::size_t>(layer.num_kv_heads * layer.head_dim *
+                                                              (layer.window + 1024));
+    }
+    for (const KvLayout layout :
+         {KvLayout::kContiguous, KvLayout::kPaged, KvLayout::kUnified, KvLayout::kUnifiedPaged}) {
+      const auto per_token =
+          static_cast<std::size_t>(is_unified(layout) ? test.unified : test.separate);
+      options.global_layout = layout;
+      if (per_token == 0) {
+        EXPECT_THROW(make(geometry, options), InvalidArgument) << test.config;
+        continue;
+      }
+      const auto model = make(geometry, options);
+      const std::size_t full = ring_bytes + 16384 * per_token;
+      EXPECT_EQ(model->cache_bytes(), 2 * full) << test.config << " " << name_of(layout);
+      Gemma4Session session = model->open_session();
+      EXPECT_EQ(session.cache_bytes(), is_paged(layout) ? ring_bytes : full);
+      session.reserve(65, nullptr);
+      EXPECT_EQ(session.cache_bytes(), is_paged(layout) ? ring_bytes + 128 * per_token : full);
+    }
+  }
+}
+
+// The numbers that are known of the largest model.
+TEST_F(Gemma4SizesTest, TheLargestModelNeedsWhatItsDescriptionSays) {
+  constexpr std::size_t kGib = std::size_t{1} << 30;
+  const Gemma4Geometry geometry =
+      Gemma4Geometry::from_file(test_data("gemma4-configs") / "31b-newer.json");
+  Gemma4Options options{.max_tokens = 131072, .max_prefill = 1025, .max_verify = 2};
+  // Rings of twice the window: 1.5625 GiB.
+  EXPECT_EQ(make(geometry, options)->cache_bytes(), 10 * kGib + kGib * 25 / 16);
+  options.global_layout = KvLayout::kUnifiedPaged;
+  EXPECT_EQ(make(geometry, options)->cache_bytes(), kGib * 25 / 4 + kGib * 25 / 16);
+}
+
+}  // namespace
+}  // namespace attune
