@@ -42,6 +42,9 @@ struct VerifyCase {
 std::vector<int> edge_kv_lens(const Problem& problem);
 // Builds the cases (inputs and reference). `seed` fixes the data.
 std::vector<VerifyCase> verify_cases(const Problem& problem, std::uint64_t seed);
+// One case of these kv_lens, with everything that is not visible poisoned as in the others.
+VerifyCase verify_case(const Problem& problem, std::uint64_t seed, std::string name,
+                       const std::vector<int>& kv_lens);
 
 // Cases on a device, uploaded once for all candidates of a problem. Every stride is
 // padded, of each tensor by another amount, so that a kernel which assumes or mixes up strides

@@ -122,6 +122,14 @@ AttentionInputs make_inputs(const Problem& asked, const std::vector<int>& kv_len
   return inputs;
 }
 
+// A prefill of so many tokens that its row blocks have all forms.
+Problem with_few_rows(Problem problem) {
+  if (problem.op != Op::kPrefill) return problem;
+  const int enough = (kPrefillRows - 1) / problem.group_size() + 1;
+  problem.seqlen_q = std::min(problem.seqlen_q, enough);
+  return problem;
+}
+
 }  // namespace
 
 std::vector<int> edge_kv_lens(const Problem& problem) {
@@ -145,12 +153,15 @@ std::vector<int> edge_kv_lens(const Problem& problem) {
   return {lens.begin(), lens.end()};
 }
 
+VerifyCase verify_case(const Problem& asked, std::uint64_t seed, std::string name,
+                       const std::vector<int>& kv_lens) {
+  AttentionInputs inputs = make_inputs(with_few_rows(asked), kv_lens, kScoreStddev, seed);
+  AttentionOutputs expected = reference_attention(inputs);
+  return {std::move(name), std::move(inputs), std::move(expected)};
+}
+
 std::vector<VerifyCase> verify_cases(const Problem& asked, std::uint64_t seed) {
-  Problem problem = asked;
-  if (problem.op == Op::kPrefill) {
-    const int enough = (kPrefillRows - 1) / problem.group_size() + 1;
-    problem.seqlen_q = std::min(problem.seqlen_q, enough);
-  }
+  const Problem problem = with_few_rows(asked);
   std::vector<int> short_lens;
   std::vector<int> long_lens;
   const bool is_ring = problem.kv_layout == KvLayout::kRing;  // its buffers are all of one size

@@ -42,11 +42,7 @@ class HostKernels : public testing::TestWithParam<HostProblem> {
 TEST_P(HostKernels, AreRightAtEveryCornerOfTheConfigs) {
   const HostBench bench;
   const Problem problem = Problem::parse(GetParam().text);
-  auto cases = verify_cases(problem, 1);
-  // Over a hundred rows of it take long; the default runs it.
-  if (problem.op == Op::kPrefill) {
-    std::erase_if(cases, [](const VerifyCase& one) { return one.name == kAccuracyCase; });
-  }
+  const auto cases = verify_cases(problem, 1);
   Verifier verifier(*bench.device, cases);
   int num_right = 0;
   for (const Family& family : families()) {
@@ -61,6 +57,52 @@ TEST_P(HostKernels, AreRightAtEveryCornerOfTheConfigs) {
     }
   }
   EXPECT_GE(num_right, 4);
+}
+
+// Prefills have over a hundred rows: here they run at few lengths, and at all of them on a GPU.
+class HostPrefill : public HostKernels {
+ protected:
+  static std::vector<VerifyCase> few_cases(const Problem& problem) {
+    std::vector<VerifyCase> cases;
+    cases.push_back(verify_case(problem, 1, "few", {1, problem.seqlen_q - 1, 64, 201}));
+    return cases;
+  }
+};
+
+class HostPrefillCorners : public HostPrefill {};
+
+TEST_P(HostPrefillCorners, AreRight) {
+  const HostBench bench;
+  const Problem problem = Problem::parse(GetParam().text);
+  const auto cases = few_cases(problem);
+  Verifier verifier(*bench.device, cases);
+  const Family& family = known_family("tiled");
+  int num_right = 0;
+  for (const KernelConfig& config :
+       config_corners(family, problem.head_dim, problem.kv_layout, bench.device->info())) {
+    if (family.supports(problem, config)) continue;
+    const Candidate candidate{std::string(family.name), config, 1};
+    EXPECT_EQ(verify_on(bench, verifier, problem, candidate), "right") << candidate.text();
+    ++num_right;
+  }
+  EXPECT_GE(num_right, 4);
+}
+
+TEST_P(HostPrefill, BreaksNoRuleByAnyFamily) {
+  const Problem problem = Problem::parse(GetParam().text);
+  const auto cases = few_cases(problem);
+  const std::string others[] = {"tiled"};
+  for (const bool early_copies : {false, true}) {
+    const HostBench bench({.target = checked_target(), .early_copies = early_copies});
+    Verifier verifier(*bench.device, cases);
+    const Candidate tiled = default_candidate(problem, bench.device->info());
+    EXPECT_EQ(tiled.family, "tiled");
+    EXPECT_EQ(verify_on(bench, verifier, problem, tiled), "right") << tiled.text();
+    if (early_copies) continue;  // the splits' copies are those of decode and verify
+    Candidate splitkv = default_candidate(problem, bench.device->info(), others);
+    splitkv.split_cap = 3;
+    EXPECT_EQ(verify_on(bench, verifier, problem, splitkv), "right") << splitkv.text();
+  }
 }
 
 TEST_P(HostKernels, BreakNoRule) {
@@ -96,18 +138,24 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& instance) { return std::string(instance.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(
-    Prefill, HostKernels,
+    Tiled, HostPrefillCorners,
+    testing::Values(HostProblem{"d512", "prefill/b1/q33/kv1-200/h8x1/d512/contiguous/bf16"},
+                    HostProblem{"d512_unified_paged",
+                                "prefill/b1/q20/kv1-200/h8x1/d512/p32/unified-paged/bf16"},
+                    HostProblem{"d256_ring", "prefill/b2/q33/kv1-200/h8x4/d256/w32/ring/bf16"},
+                    HostProblem{"d64_full",
+                                "prefill/b1/q150/kv1-200/h1x1/d64/full/contiguous/bf16"}),
+    [](const auto& instance) { return std::string(instance.param.name); });
+
+INSTANTIATE_TEST_SUITE_P(
+    Defaults, HostPrefill,
     testing::Values(
         HostProblem{"d512", "prefill/b1/q33/kv1-200/h8x1/d512/contiguous/bf16"},
         HostProblem{"d512_unified", "prefill/b1/q33/kv1-200/h8x1/d512/unified/bf16"},
-        HostProblem{"d512_unified_paged",
-                    "prefill/b1/q20/kv1-200/h8x1/d512/p32/unified-paged/bf16"},
         HostProblem{"d512_paged", "prefill/b1/q33/kv1-200/h8x1/d512/p16/paged/bf16"},
         HostProblem{"d512_ring", "prefill/b1/q33/kv1-200/h8x1/d512/w32/ring/bf16"},
-        HostProblem{"d256_ring", "prefill/b2/q33/kv1-200/h8x4/d256/w32/ring/bf16"},
         HostProblem{"d256_paged_window", "prefill/b1/q70/kv1-200/h4x2/d256/w100/p64/paged/bf16"},
-        HostProblem{"d128_softcap", "prefill/b2/q33/kv1-200/h3x1/d128/softcap/contiguous/bf16"},
-        HostProblem{"d64_full", "prefill/b1/q150/kv1-200/h1x1/d64/full/contiguous/bf16"}),
+        HostProblem{"d128_softcap", "prefill/b2/q33/kv1-200/h3x1/d128/softcap/contiguous/bf16"}),
     [](const auto& instance) { return std::string(instance.param.name); });
 
 }  // namespace
