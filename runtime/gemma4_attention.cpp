@@ -40,6 +40,8 @@ Gemma4Options checked(Gemma4Options options, const Gemma4Geometry& geometry) {
     require_option(size >= 1 && size <= options.max_sequences, "batch_sizes", size,
                    "1 to max_sequences each");
   }
+  require_option(options.num_pages >= 0, "num_pages", options.num_pages,
+                 "0 (enough for all sequences), or a number of pages");
   if (options.global_layout == KvLayout::kRing) {
     refuse_options("global_layout=ring", "global layers see every key: they have no ring");
   }
@@ -171,6 +173,13 @@ void Gemma4Attention::State::prepare_kernels() {
     const bool global = shape.kind == LayerKind::kGlobal;
     made.layout = global ? options.global_layout : KvLayout::kRing;
     if (!global) made.ring_rows = ring_rows(shape.window, max_step());
+    // Refuses what the prologue cannot rotate, before anything is compiled.
+    PrologueParams sizes{};
+    sizes.batch = sizes.seqlen_q = 1;
+    sizes.num_q_heads = shape.num_q_heads;
+    sizes.num_kv_heads = shape.num_kv_heads;
+    sizes.num_pairs = shape.rope.num_pairs;
+    plan_prologue(shape.head_dim, made.layout, sizes);
     const Source source = prologue_source(shape.head_dim, made.layout);
     made.prologue_module = engine.load_module(source);
     made.prologue = device.kernel(made.prologue_module->module, source.symbols.front(), 0);

@@ -84,7 +84,7 @@ void Gemma4Batch::begin_step(int num_tokens, void* stream) {
   }
   std::size_t opened = 0;
   try {
-    for (; opened < s.sessions.size(); ++opened) s.sessions[opened]->open(num_tokens);
+    for (; opened < s.sessions.size(); ++opened) s.sessions[opened]->open(num_tokens, &s);
     s.model->integers->flush(stream);
     s.write_lengths(stream);
   } catch (...) {
@@ -102,7 +102,7 @@ void Gemma4Batch::run(int layer, StepKind kind, int num_tokens, const Gemma4Laye
                           fmt::format("the model has {}", num_layers));
   }
   if (s.sessions.empty() || s.sessions.front()->open_tokens == 0) begin_step(num_tokens, stream);
-  for (const auto& session : s.sessions) session->require_step(num_tokens);
+  for (const auto& session : s.sessions) session->require_step(num_tokens, &s);
   s.model->run(s.target(), layer, kind, num_tokens, args, stream);
 }
 
@@ -130,17 +130,24 @@ void Gemma4Batch::verify(int layer, int num_tokens, const Gemma4LayerArgs& args,
 
 void Gemma4Batch::commit(std::span<const int> num_tokens, void* stream) {
   State& s = required(state_);
-  if (num_tokens.size() != s.sessions.size()) {
+  if (s.sessions.empty() || num_tokens.size() != s.sessions.size()) {
     throw InvalidArgument(
         "a batch commits a number of tokens for each session",
-        fmt::format("num_tokens={} sessions={}", num_tokens.size(), s.sessions.size()));
+        fmt::format("num_tokens={} sessions={}", num_tokens.size(), s.sessions.size()),
+        "assign the sessions, and commit 0 where nothing is to be kept");
   }
-  s.model->require_no_capture(stream);
-  // All or none: a wrong number for one session must not commit the others.
+  const auto changes = [](int count) { return count != 0; };
+  if (std::any_of(num_tokens.begin(), num_tokens.end(), changes)) {
+    s.model->require_no_capture(stream);
+  }
+  // All or none: a wrong number for one session must not commit the others. What was closed since
+  // has nothing to commit.
   for (std::size_t b = 0; b < s.sessions.size(); ++b) {
-    s.sessions[b]->require_commit(num_tokens[b]);
+    if (!s.sessions[b]->has_ended) s.sessions[b]->require_commit(num_tokens[b], &s);
   }
-  for (std::size_t b = 0; b < s.sessions.size(); ++b) s.sessions[b]->close(num_tokens[b]);
+  for (std::size_t b = 0; b < s.sessions.size(); ++b) {
+    if (!s.sessions[b]->has_ended) s.sessions[b]->close(num_tokens[b]);
+  }
   s.write_lengths(stream);
 }
 

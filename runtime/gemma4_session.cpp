@@ -41,7 +41,6 @@ T& required(const std::shared_ptr<T>& state, const char* what) {
 Gemma4Session::State::State(std::shared_ptr<Gemma4Attention::State> of, int at)
     : model(std::move(of)), place(at) {
   model->places_in_use[place] = true;
-  model->integers->set(model->length_at(place), 0);
 }
 
 Gemma4Session::State::~State() { end(); }
@@ -70,7 +69,7 @@ void Gemma4Session::State::require_not_ended() const {
                         "assign open sessions to the batch");
 }
 
-void Gemma4Session::State::open(int num_tokens) {
+void Gemma4Session::State::open(int num_tokens, const void* by) {
   require_not_ended();
   if (open_tokens != 0) {
     throw InvalidArgument(
@@ -80,7 +79,7 @@ void Gemma4Session::State::open(int num_tokens) {
   }
   const int largest = model->largest_step(length);
   if (num_tokens < 1 || num_tokens > largest) {
-    const bool full = length + num_tokens > model->options.max_tokens;
+    const bool full = num_tokens > model->options.max_tokens - length;
     throw InvalidArgument(
         "the step does not fit",
         fmt::format("num_tokens={} length={} largest={} max_tokens={}", num_tokens, length, largest,
@@ -90,8 +89,10 @@ void Gemma4Session::State::open(int num_tokens) {
                            "tokens still see",
                            largest));
   }
+  pages_before_step = static_cast<int>(pages.size());
   hold_pages_for(length + num_tokens);
   open_tokens = num_tokens;
+  opened_by = by;
   written_before_step = written;
   written = std::max(written, length + num_tokens);
 }
@@ -99,17 +100,29 @@ void Gemma4Session::State::open(int num_tokens) {
 void Gemma4Session::State::abandon() {
   open_tokens = 0;
   written = written_before_step;
+  model->pages.shrink(&pages, pages_before_step);
 }
 
-void Gemma4Session::State::require_step(int num_tokens) const {
+// A session and each of its batches have lengths of their own in device memory, written when they
+// open a step: who has not opened it would run it at an older length.
+void Gemma4Session::State::require_opener(const void* by) const {
+  if (open_tokens == 0 || opened_by == by) return;
+  throw InvalidArgument("another object has opened this sequence's step",
+                        fmt::format("open_tokens={} length={}", open_tokens, length),
+                        "run and commit a step on the session or batch that began it");
+}
+
+void Gemma4Session::State::require_step(int num_tokens, const void* by) const {
   require_not_ended();
+  require_opener(by);
   if (open_tokens == num_tokens) return;
   throw InvalidArgument("the layers of a step have the same number of tokens",
                         fmt::format("num_tokens={} open_tokens={}", num_tokens, open_tokens),
                         "commit the open step before the next one");
 }
 
-void Gemma4Session::State::require_commit(int num_tokens) const {
+void Gemma4Session::State::require_commit(int num_tokens, const void* by) const {
+  require_opener(by);
   if (open_tokens == 0) {
     throw InvalidArgument("there is no step to commit",
                           fmt::format("num_tokens={} length={}", num_tokens, length),
@@ -123,7 +136,6 @@ void Gemma4Session::State::require_commit(int num_tokens) const {
 }
 
 void Gemma4Session::State::close(int num_tokens) {
-  require_commit(num_tokens);
   length += num_tokens;
   open_tokens = 0;
 }
@@ -157,7 +169,7 @@ void Gemma4Session::run(int layer, StepKind kind, int num_tokens, const Gemma4La
   State& s = required(state_, "session");
   require_layer(s.model->layers.size(), layer);
   if (s.open_tokens == 0) begin_step(num_tokens, stream);
-  s.require_step(num_tokens);
+  s.require_step(num_tokens, &s);
   const StepTarget target{1, s.model->integers->ptr(s.model->length_at(s.place)),
                           s.model->integers->ptr(s.model->place_at(s.place)), &s.model->memory};
   s.model->run(target, layer, kind, num_tokens, args, stream);
@@ -181,7 +193,7 @@ void Gemma4Session::verify(int layer, int num_tokens, const Gemma4LayerArgs& arg
 
 void Gemma4Session::begin_step(int num_tokens, void* stream) {
   State& s = required(state_, "session");
-  s.open(num_tokens);
+  s.open(num_tokens, &s);
   try {
     // A batch commits without it.
     s.model->integers->set(s.model->length_at(s.place), s.length);
@@ -195,6 +207,7 @@ void Gemma4Session::begin_step(int num_tokens, void* stream) {
 void Gemma4Session::commit(int num_tokens, void* stream) {
   State& s = required(state_, "session");
   if (num_tokens != 0) s.model->require_no_capture(stream);
+  s.require_commit(num_tokens, &s);
   s.close(num_tokens);
   s.model->integers->set(s.model->length_at(s.place), s.length);
   s.model->integers->flush(stream);
@@ -240,6 +253,7 @@ void Gemma4Session::reserve(int num_tokens, void* stream) {
                           fmt::format("reserve 0 to {}, or raise max_tokens", room));
   }
   s.hold_pages_for(s.length + num_tokens);
+  s.model->integers->set(s.model->length_at(s.place), s.length);
   s.model->integers->flush(stream);
 }
 

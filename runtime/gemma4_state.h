@@ -116,14 +116,17 @@ struct Gemma4Session::State {
 
   // Gives the place and the pages back; a batch that holds it still takes no more steps.
   void end() noexcept;
-  // Checks and opens a step; its pages are in the block table once the model's integers are flushed.
-  void open(int num_tokens);
+  // Checks and opens a step of the session's or batch's state `by`; its pages are in the block table
+  // once the model's integers are flushed.
+  void open(int num_tokens, const void* by);
   // Takes an open step back of which nothing has been launched.
   void abandon();
-  void require_step(int num_tokens) const;
+  void require_opener(const void* by) const;
+  void require_step(int num_tokens, const void* by) const;
   void require_not_ended() const;
   // Throws unless so many tokens of the open step can be committed.
-  void require_commit(int num_tokens) const;
+  void require_commit(int num_tokens, const void* by) const;
+  // Ends the open step; require_commit has passed.
   void close(int num_tokens);
   void hold_pages_for(int tokens);
 
@@ -132,7 +135,9 @@ struct Gemma4Session::State {
   int length = 0;
   int written = 0;      // positions that were written since the sequence was empty, exclusive
   int open_tokens = 0;  // of the step that is open; 0: none
+  const void* opened_by = nullptr;
   int written_before_step = 0;
+  int pages_before_step = 0;
   bool has_ended = false;
   std::vector<int> pages;
 };

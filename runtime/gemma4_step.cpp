@@ -82,6 +82,9 @@ void Gemma4Attention::State::run(const StepTarget& target, int layer_idx, StepKi
   check_pointer(call, "k", args.k, shape.owns_cache);
   check_pointer(call, "v", args.v, has_v);
   check_pointer(call, "out", args.out, true);
+  if (args.lse % sizeof(float) != 0) {
+    refuse(call, fmt::format("lse={:#x}", args.lse), "align it to 4 bytes");
+  }
   const std::int64_t q_dense = std::int64_t{1} * g.num_q_heads * g.head_dim;
   const std::int64_t kv_dense = std::int64_t{1} * g.num_kv_heads * g.head_dim;
   const LayerCache& cache = caches.at(layer.cache_layer);

@@ -1,4 +1,5 @@
 // What the attention of a Gemma 4 model refuses, and that nothing is lost by it.
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -278,6 +279,79 @@ TEST_F(Gemma4LimitsTest, AnInvariantModelTakesContextsThatAreNotWholePages) {
       }
     }
   }
+}
+
+TEST_F(Gemma4LimitsTest, ABatchWithoutSessionsCommitsNothing) {
+  const auto model = make_small();
+  Gemma4Batch batch = model->make_batch(2);
+  expect_refusal([&] { batch.commit({}, nullptr); }, {"sessions=0", "assign"});
+}
+
+// Each has lengths of its own in device memory: another's would be old.
+TEST_F(Gemma4LimitsTest, AStepIsRunByWhoBeganIt) {
+  const auto model = make_small();
+  Gemma4Session session = model->open_session();
+  Gemma4Batch batch = model->make_batch(1);
+  std::vector<Gemma4Session*> sessions = {&session};
+  const std::vector<int> one = {1};
+  batch.assign(sessions, nullptr);
+  session.begin_step(1, nullptr);
+  expect_refusal([&] { batch.decode(0, args(), nullptr); }, {"another object has opened"});
+  expect_refusal([&] { batch.commit(one, nullptr); }, {"another object has opened"});
+  session.commit(1, nullptr);
+  batch.begin_step(1, nullptr);
+  expect_refusal([&] { session.decode(0, args(), nullptr); }, {"another object has opened"});
+  expect_refusal([&] { session.commit(1, nullptr); }, {"another object has opened"});
+  batch.commit(one, nullptr);
+  EXPECT_EQ(session.length(), 2);
+}
+
+TEST_F(Gemma4LimitsTest, ARefusedBatchStepGivesItsPagesBack) {
+  const auto model = make_small(KvLayout::kPaged, 4);
+  Gemma4Session a = model->open_session(), b = model->open_session();
+  prefill(a, 16, 16);
+  prefill(b, 32, 32);
+  Gemma4Batch batch = model->make_batch(2);
+  std::vector<Gemma4Session*> sessions = {&a, &b};
+  batch.assign(sessions, nullptr);
+  EXPECT_EQ(model->free_pages(), 1);
+  expect_refusal([&] { batch.begin_step(4, nullptr); }, {"no free pages"});
+  EXPECT_EQ(model->free_pages(), 1);
+  prefill(b, 4, 4);
+  EXPECT_EQ(b.length(), 36);
+}
+
+TEST_F(Gemma4LimitsTest, ASessionMayCloseBeforeItsBatchCommits) {
+  const auto model = make_small();
+  Gemma4Session a = model->open_session(), b = model->open_session();
+  Gemma4Batch batch = model->make_batch(2);
+  std::vector<Gemma4Session*> sessions = {&a, &b};
+  batch.assign(sessions, nullptr);
+  batch.begin_step(3, nullptr);
+  b = Gemma4Session();
+  const std::vector<int> kept = {2, 3};
+  batch.commit(kept, nullptr);
+  EXPECT_EQ(a.length(), 2);
+  expect_refusal([&] { batch.begin_step(1, nullptr); }, {"was closed"});
+  b = model->open_session();
+  sessions = {&a, &b};
+  batch.assign(sessions, nullptr);
+  batch.begin_step(1, nullptr);
+}
+
+TEST_F(Gemma4LimitsTest, NumbersThatMeanNothingAreRefused) {
+  Gemma4Options options = small_options(KvLayout::kPaged);
+  options.num_pages = -5;
+  expect_refusal([&] { make(small_geometry(KvLayout::kPaged), options); }, {"num_pages=-5"});
+  const auto model = make_small();
+  Gemma4Session session = model->open_session();
+  prefill(session, 8, 8);
+  expect_refusal([&] { session.begin_step(std::numeric_limits<int>::max(), nullptr); },
+                 {"length=8", "the sequence is full"});
+  // Three pairs are none of the prologue's.
+  Gemma4Geometry odd = small_geometry(KvLayout::kContiguous);
+  for (LayerGeometry& layer : odd.layers) layer.rope.num_pairs = 3;
+  expect_refusal([&] { make(odd, small_options(KvLayout::kContiguous)); }, {"num_pairs=3"});
 }
 
 }  // namespace
