@@ -10,6 +10,7 @@
 #include "jit/source.h"
 #include "runtime/gemma4_state.h"
 #include "runtime/kv_rules.h"
+#include "templates/prologue_config.h"
 #include "templates/prologue_plan.h"
 #include "tuner/reference.h"
 
@@ -27,9 +28,11 @@ void require_option(bool holds, const char* name, int value, const std::string& 
 }
 
 Gemma4Options checked(Gemma4Options options, const Gemma4Geometry& geometry) {
-  require_option(options.max_tokens >= 1 && options.max_tokens <= geometry.max_positions,
-                 "max_tokens", options.max_tokens,
-                 fmt::format("1 to the model's {} positions", geometry.max_positions));
+  const int most_tokens = std::min(geometry.max_positions, kMaxRopePositions);
+  require_option(options.max_tokens >= 1 && options.max_tokens <= most_tokens, "max_tokens",
+                 options.max_tokens,
+                 fmt::format("1 to the model's {} positions, at most {}", geometry.max_positions,
+                             kMaxRopePositions));
   require_option(options.max_sequences >= 1 && options.max_sequences <= 65535, "max_sequences",
                  options.max_sequences, "1 to 65535");
   require_option(options.max_prefill >= 1 && options.max_prefill <= kMaxPrefillTokens,

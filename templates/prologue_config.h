@@ -8,6 +8,9 @@ namespace attune {
 
 constexpr int kPrologueMaxThreads = 128;
 
+// Positions that sin_cos has been held against double at (device/rope.cuh).
+constexpr int kMaxRopePositions = 262144;
+
 // Rotary pairs that a lane of the prologue holds: loads of 16 bytes at head_dim 512.
 constexpr int prologue_lane_pairs(int head_dim) { return head_dim < 128 ? 2 : head_dim / 64; }
 

@@ -11,10 +11,11 @@
 
 #include "jit/device.h"
 #include "jit/source.h"
+#include "templates/prologue_config.h"
 
 namespace attune {
 
-inline constexpr int kRopePositions = 262144;
+inline constexpr int kRopePositions = kMaxRopePositions;
 
 struct AngleParams {
   const float* angles;
