@@ -136,8 +136,8 @@ Digest digest_on(const Digest& templates, const std::string& arch) {
 }
 
 // ptxas holds a kernel of 256 threads to 128 registers where that lets two CTAs share an SM, and
-// spills to get there. An invariant kernel has one CTA on an SM of most architectures, and its config
-// is not free to avoid the spill: its BLOCK_N is given.
+// spills to get there. An invariant kernel has one CTA on an SM of most architectures, and its
+// config is not free to avoid the spill: its BLOCK_N is given.
 std::string launch_bounds(const Variant& variant) {
   const int num_threads = variant.config.num_warps * kWarpSize;
   return variant.invariant ? fmt::format("{}, 1", num_threads) : fmt::format("{}", num_threads);

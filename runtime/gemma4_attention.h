@@ -1,5 +1,5 @@
-// The attention of a Gemma 4 model, for an app that has its own GEMMs and scheduler: caches, and for
-// each layer one call from the raw q, k, v projections to the input of the output projection.
+// The attention of a Gemma 4 model, for an app that has its own GEMMs and scheduler: caches, and
+// for each layer one call from the raw q, k, v projections to the input of the output projection.
 //
 //   attune::Engine engine(attune::Options::from_environment());
 //   attune::Gemma4Attention model(engine, attune::Gemma4Geometry::from_file("config.json"),
@@ -9,14 +9,15 @@
 //   attune::Gemma4Session session = model.open_session();
 //   for (layer...) session.prefill(layer, 300, args, stream);   session.commit(300, stream);
 //   for (layer...) session.decode(layer, args, stream);         session.commit(1, stream);
-//   for (layer...) session.verify(layer, 5, args, stream);      session.commit(1 + accepted, stream);
+//   for (layer...) session.verify(layer, 5, args, stream);      session.commit(n, stream);
 //
 // A step is one such call for every layer, with the same number of tokens. Its tokens are in the
 // caches at once and part of the sequence once they are committed; those that are not are forgotten
 // without moving data. docs/gemma4-attention.md has graphs, batches and layouts.
 //
-// Calls enqueue on the caller's stream and never wait. One model's calls are made by one thread at a
-// time, and its sessions' on one stream: they share a workspace. A Gemma4Batch has one of its own.
+// Calls enqueue on the caller's stream and never wait. One model's calls are made by one thread at
+// a time, and its sessions' on one stream: they share a workspace. A Gemma4Batch has one of its
+// own.
 #pragma once
 
 #include <cstddef>
@@ -43,14 +44,14 @@ struct Gemma4Options {
   KvLayout global_layout = KvLayout::kContiguous;
   int page_size = 64;  // of paged layouts: 16, 32, 64, 128 or 256
   int num_pages = 0;   // of all sequences together; 0: enough for max_sequences of max_tokens
-  // decode and verify give a token the same bits whatever else is in its step (templates/problem.h).
-  // Prefill is not part of it.
+  // decode and verify give a token the same bits whatever else is in its step
+  // (templates/problem.h). Prefill is not part of it.
   bool invariant = false;
 };
 
 // What one layer's call reads and writes; device pointers to bf16, 16-byte aligned. A token's heads
-// are contiguous; strides are in elements, multiples of 8; 0 is the dense default. Batch entry b has
-// its tokens at b * num_tokens * token stride.
+// are contiguous; strides are in elements, multiples of 8; 0 is the dense default. Batch entry b
+// has its tokens at b * num_tokens * token stride.
 struct Gemma4LayerArgs {
   std::uint64_t q = 0;    // [batch, num_tokens, num_q_heads * head_dim]: q_proj, before its norm
   std::uint64_t k = 0;    // [batch, num_tokens, num_kv_heads * head_dim]: k_proj, before its norm;
@@ -141,8 +142,8 @@ class Gemma4Session {
   std::shared_ptr<State> state_;
 };
 
-// Sequences of any lengths that take a step together, with the same number of tokens each. The object
-// that graphs are captured on: its sequences may change between replays.
+// Sequences of any lengths that take a step together, with the same number of tokens each. The
+// object that graphs are captured on: its sequences may change between replays.
 class Gemma4Batch {
  public:
   Gemma4Batch() = default;

@@ -116,8 +116,8 @@ struct Gemma4Session::State {
 
   // Gives the place and the pages back; a batch that holds it still takes no more steps.
   void end() noexcept;
-  // Checks and opens a step of the session's or batch's state `by`; its pages are in the block table
-  // once the model's integers are flushed.
+  // Checks and opens a step of the session's or batch's state `by`; its pages are in the block
+  // table once the model's integers are flushed.
   void open(int num_tokens, const void* by);
   // Takes an open step back of which nothing has been launched.
   void abandon();

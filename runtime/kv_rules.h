@@ -19,9 +19,10 @@ constexpr int ring_rows(int window, int max_tokens_per_step) {
 // Most tokens of a step that keep every window whole.
 constexpr int largest_ring_step(int rows, int window) { return rows - window + 1; }
 
-// Whether the sequence may be cut to `length` tokens when positions up to `written` (exclusive) have
-// ever been in the ring: the window of the next token has to be there still. No data moves: rows of
-// cut tokens lie above the next positions, or have taken the place of keys outside the window.
+// Whether the sequence may be cut to `length` tokens when positions up to `written` (exclusive)
+// have ever been in the ring: the window of the next token has to be there still. No data moves:
+// rows of cut tokens lie above the next positions, or have taken the place of keys outside the
+// window.
 constexpr bool can_cut(int length, int written, int rows, int window) {
   const int oldest_kept = std::max(written - rows, 0);
   const int oldest_needed = std::max(length - window + 1, 0);

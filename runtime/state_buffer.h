@@ -25,8 +25,8 @@ class StateBuffer {
   // What the integer shall be once flush's launch has run.
   void set(std::size_t at, int value);
   bool is_current() const { return num_changed_ == 0; }
-  // Launches what set has changed; nothing when nothing has. Throws InvalidArgument on a stream that
-  // is being captured: a graph would write the same values at every replay.
+  // Launches what set has changed; nothing when nothing has. Throws InvalidArgument on a stream
+  // that is being captured: a graph would write the same values at every replay.
   void flush(StreamHandle stream);
 
   DevicePtr ptr(std::size_t at = 0) const { return mem_.ptr() + at * sizeof(int); }

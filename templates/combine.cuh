@@ -7,8 +7,8 @@
 // Sync      griddepcontrol_wait: the partials are visible. One __syncthreads: the warps' sums are
 //           visible to the first warp, which writes.
 // Splits    the same plan as in the split kernel, from the same kv_len. One split or none: nothing
-//           to do, the split kernel has written the row. Invariant: the chunk's number decides which
-//           warp adds it, and a chunk that the row does not see changes no bit.
+//           to do, the split kernel has written the row. Invariant: the chunk's number decides
+//           which warp adds it, and a chunk that the row does not see changes no bit.
 #pragma once
 
 #include "templates/config.h"

@@ -133,9 +133,9 @@ constexpr int splitkv_smem_bytes(const KernelConfig& config, int head_dim, KvLay
 // when the warps cannot be placed.
 constexpr int kMaxColumnGroups = 4;
 constexpr WarpGrid tiled_warp_grid(const KernelConfig& config) {
-  // 32 rows a warp read a quarter less shared memory for a product than 16 (+7% at head_dim 512, and
-  // at 256 with 128 rows [h200]), but need P to be exchanged. In small CTAs, of which several run on
-  // an SM, that gains nothing, and P would be the memory that they have not.
+  // 32 rows a warp read a quarter less shared memory for a product than 16 (+7% at head_dim 512,
+  // and at 256 with 128 rows [h200]), but need P to be exchanged. In small CTAs, of which several
+  // run on an SM, that gains nothing, and P would be the memory that they have not.
   for (int row_tiles = config.num_warps >= 8 ? 2 : 1; row_tiles >= 1; --row_tiles) {
     const int rows = config.block_m / (row_tiles * kMmaRows);
     if (rows == 0 || config.block_m % (row_tiles * kMmaRows) != 0) continue;

@@ -50,9 +50,9 @@ constexpr SplitPlan plan_splits(KeyRange keys, int block_n, int split_cap) {
 
 // Chunks of keys at fixed positions, for results that do not depend on how a row was computed: the
 // same keys are summed up together whatever kv_len, seqlen_q and the device are.
-// Full attention: [0, 2 * per_level * grain) is cut into chunks of `grain` keys; from there on every
-// doubling of the position into `per_level` chunks. Short contexts fill the device, and a long one
-// has chunks of at most 1 / per_level of it, which CTAs share out evenly.
+// Full attention: [0, 2 * per_level * grain) is cut into chunks of `grain` keys; from there on
+// every doubling of the position into `per_level` chunks. Short contexts fill the device, and a
+// long one has chunks of at most 1 / per_level of it, which CTAs share out evenly.
 // A window: chunks of `grain` keys everywhere.
 struct ChunkRule {
   int grain;      // keys; a multiple of BLOCK_N

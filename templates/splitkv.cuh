@@ -66,7 +66,8 @@ struct SplitKvTraits {
   // sooner than its V part.
   static constexpr int kPendingAtValues = kGroupsPerTile * kStages - (kUnified ? 2 : 1);
 
-  // Partial sums of a row: of a warp's tokens, or of every 8 tokens where the warps must not matter.
+  // Partial sums of a row: of a warp's tokens, or of every 8 tokens where the warps must not
+  // matter.
   static constexpr int kSums = kInvariant ? kTokenTiles : 1;
   static constexpr int kRowSums = kInvariant ? BLOCK_N / kMmaTokens : kGrid.tokens;
 

@@ -32,9 +32,9 @@ __device__ __forceinline__ float tanh_accurate(float x) {
   return 1.0f - 2.0f * rcp(ex2(2.0f * kLog2E * x) + 1.0f);
 }
 
-// Scores are kept as raw q.k, scaled when they are used: one fma gives the exponent. With a cap they
-// are capped first. Products are rounded by name (__fmul_rn), so that no compiler contracts them
-// otherwise in one kernel than in another: an invariant row has the same bits in all of them.
+// Scores are kept as raw q.k, scaled when they are used: one fma gives the exponent. With a cap
+// they are capped first. Products are rounded by name (__fmul_rn), so that no compiler contracts
+// them otherwise in one kernel than in another: an invariant row has the same bits in all of them.
 template <bool kSoftcap>
 struct ScoreScale {
   float to_log2;  // of a kept score
@@ -51,9 +51,9 @@ struct ScoreScale {
   __device__ __forceinline__ float subtrahend(float kept_max) const {
     return __fmul_rn(finite_or_zero(kept_max), to_log2);
   }
-  // Factor on what was summed up below another maximum. Exactly 1 where the maximum has stayed, which
-  // the fma of a probability is not: it would add the rounding of the subtrahend. A tile that a row
-  // does not see then changes no bit of it, and the output is left alone.
+  // Factor on what was summed up below another maximum. Exactly 1 where the maximum has stayed,
+  // which the fma of a probability is not: it would add the rounding of the subtrahend. A tile that
+  // a row does not see then changes no bit of it, and the output is left alone.
   __device__ __forceinline__ float rescale(float kept_max_before, float subtract) const {
     return ex2(__fmul_rn(kept_max_before, to_log2) - subtract);
   }

@@ -28,8 +28,8 @@ __device__ __forceinline__ void copy_kv_tile(uint32 tile, const uint16* buffer,
   // Of this thread's rows, counted in keys.
   const int num_hidden = begin - first - row;
   const int num_visible = end - first - row;
-  // Rows at equal distances need one address. A page has a multiple of kMinPageSize rows, so that many
-  // rows need one look-up; with few rows to a thread it looks every one's page up.
+  // Rows at equal distances need one address. A page has a multiple of kMinPageSize rows, so that
+  // many rows need one look-up; with few rows to a thread it looks every one's page up.
   constexpr int kGroups = (kTokens - 1 + kMinPageSize - 1) / kMinPageSize + 1;
   constexpr bool kGrouped = is_paged(kLayout) && kGroups < kPasses;
   const uint16* from = nullptr;

@@ -1,5 +1,5 @@
-// Runs one logical sequence through kernels of invariant problems, decode and verify, in any layout,
-// and compares the bits of every row that two launches computed.
+// Runs one logical sequence through kernels of invariant problems, decode and verify, in any
+// layout, and compares the bits of every row that two launches computed.
 #pragma once
 
 #include <algorithm>
@@ -85,8 +85,8 @@ inline Problem with_tokens(Problem problem, int seqlen_q, int batch = 1) {
   return problem;
 }
 
-// Rows of a ring that serves every seqlen_q of a problem with some to spare: it may hold a few tokens
-// after the last that a launch sees.
+// Rows of a ring that serves every seqlen_q of a problem with some to spare: it may hold a few
+// tokens after the last that a launch sees.
 constexpr int kTokensAfter = 5;
 inline int ring_rows(const Problem& problem) {
   return min_ring_capacity(with_tokens(problem, kMaxVerifyTokens)) + 4 * kTokensAfter + 9;

@@ -87,8 +87,9 @@ TEST(ProblemText, NamesTheSegmentThatIsMalformed) {
   expect_parse_error("decode/b1/q1/kv1/h1x1/64/contiguous/bf16",
                      "head_dim is expected as d<number>, found '64'");
   expect_parse_error("decode/b1/q1/kv1/h1x1/d64/wide/contiguous/bf16", "window='ide'");
-  expect_parse_error("decode/b1/q1/kv1/h1x1/d64/pages/bf16",
-                     "layout='pages' is not one of contiguous, ring, paged, unified, unified-paged");
+  expect_parse_error(
+      "decode/b1/q1/kv1/h1x1/d64/pages/bf16",
+      "layout='pages' is not one of contiguous, ring, paged, unified, unified-paged");
   expect_parse_error("decode/b1/q1/kv1/h1x1/d64/paged/bf16", "a paged layout has /p<page_size>");
   expect_parse_error("decode/b1/q1/kv1/h1x1/d64/p48/paged/bf16", "a power of two from 16 to 256");
   expect_parse_error("decode/b1/q1/kv1/h1x1/d64/p512/paged/bf16", "a power of two from 16 to 256");
