@@ -96,8 +96,8 @@ attune_served served_of(Served served) {
   return ATTUNE_SERVED_DEFAULT;
 }
 
-attune_counters counters_of(const Counters& from, std::size_t struct_size) {
-  return {.struct_size = struct_size,
+attune_counters counters_of(const Counters& from) {
+  return {.struct_size = sizeof(attune_counters),
           .exact = from.exact,
           .nearest = from.nearest,
           .defaults = from.defaults,
@@ -198,15 +198,8 @@ attune_status attune_engine_counters(const attune_engine* engine, attune_counter
     constexpr const char* kFunction = "attune_engine_counters";
     attune::require_not_null(kFunction, "engine", engine);
     attune::require_not_null(kFunction, "counters", counters);
-    const std::size_t bytes = counters->struct_size;
-    if (bytes < attune::kCountersBytes) {
-      throw attune::InvalidArgument(
-          "a struct has a size that is not known here",
-          fmt::format("attune_counters.struct_size={} least={}", bytes, attune::kCountersBytes),
-          "set struct_size to sizeof the struct");
-    }
-    const attune_counters known = attune::counters_of(engine->engine.counters(), bytes);
-    std::memcpy(counters, &known, std::min(bytes, sizeof(known)));
+    attune::write_struct("attune_counters", attune::counters_of(engine->engine.counters()),
+                         attune::kCountersBytes, counters);
   });
 }
 

@@ -79,6 +79,13 @@ std::vector<float> to_floats(std::span<const std::uint16_t> bf16) {
   return values;
 }
 
+void require_tokens(const char* call, int num_tokens, int most) {
+  if (num_tokens >= 1 && num_tokens <= most) return;
+  throw InvalidArgument(fmt::format("cannot run a {}", call),
+                        fmt::format("num_tokens={}", num_tokens),
+                        fmt::format("it takes 1 to {} tokens (max_{})", most, call));
+}
+
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
 }  // namespace
@@ -122,6 +129,20 @@ std::size_t Gemma4Attention::State::length_at(int place) const {
 }
 std::size_t Gemma4Attention::State::place_at(int place) const {
   return length_at(place) + options.max_sequences;
+}
+
+void Gemma4Attention::State::require_layer(int layer) const {
+  if (layer >= 0 && layer < static_cast<int>(layers.size())) return;
+  throw InvalidArgument("no such layer", fmt::format("layer={}", layer),
+                        fmt::format("the model has {}", layers.size()));
+}
+
+void Gemma4Attention::State::require_prefill(int num_tokens) const {
+  require_tokens("prefill", num_tokens, options.max_prefill);
+}
+
+void Gemma4Attention::State::require_verify(int num_tokens) const {
+  require_tokens("verify", num_tokens, options.max_verify);
 }
 
 void Gemma4Attention::State::require_no_capture(StreamHandle stream) const {
@@ -283,10 +304,7 @@ Gemma4Attention::~Gemma4Attention() = default;
 void Gemma4Attention::set_norm_weights(int layer, std::span<const std::uint16_t> q_norm,
                                        std::span<const std::uint16_t> k_norm) {
   State& s = *state_;
-  if (layer < 0 || layer >= static_cast<int>(s.layers.size())) {
-    throw InvalidArgument("no such layer", fmt::format("layer={}", layer),
-                          fmt::format("the model has {}", s.layers.size()));
-  }
+  s.require_layer(layer);
   Layer& to = s.layers[layer];
   const LayerKernels& kernels = s.kernels[to.kernels_idx];
   const auto head_dim = static_cast<std::size_t>(kernels.geometry.head_dim);

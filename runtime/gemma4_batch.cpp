@@ -5,17 +5,6 @@
 #include "runtime/gemma4_state.h"
 
 namespace attune {
-namespace {
-
-template <typename T>
-T& required(const std::shared_ptr<T>& state) {
-  if (state == nullptr) {
-    throw InvalidArgument("this batch is empty", {}, "get one from Gemma4Attention::make_batch");
-  }
-  return *state;
-}
-
-}  // namespace
 
 StepTarget Gemma4Batch::State::target() const {
   return {size, integers->ptr(), integers->ptr(static_cast<std::size_t>(size)), &memory};
@@ -48,7 +37,7 @@ Gemma4Batch Gemma4Attention::make_batch(int size) {
 }
 
 void Gemma4Batch::assign(std::span<Gemma4Session* const> sessions, void* stream) {
-  State& s = required(state_);
+  State& s = required(state_, "batch");
   if (static_cast<int>(sessions.size()) != s.size) {
     throw InvalidArgument("a batch takes as many sessions as its size",
                           fmt::format("sessions={} size={}", sessions.size(), s.size));
@@ -77,7 +66,7 @@ void Gemma4Batch::assign(std::span<Gemma4Session* const> sessions, void* stream)
 }
 
 void Gemma4Batch::begin_step(int num_tokens, void* stream) {
-  State& s = required(state_);
+  State& s = required(state_, "batch");
   if (s.sessions.empty()) {
     throw InvalidArgument("the batch has no sessions", fmt::format("size={}", s.size),
                           "assign them first");
@@ -95,23 +84,15 @@ void Gemma4Batch::begin_step(int num_tokens, void* stream) {
 
 void Gemma4Batch::run(int layer, StepKind kind, int num_tokens, const Gemma4LayerArgs& args,
                       void* stream) {
-  State& s = required(state_);
-  const std::size_t num_layers = s.model->layers.size();
-  if (layer < 0 || layer >= static_cast<int>(num_layers)) {
-    throw InvalidArgument("no such layer", fmt::format("layer={}", layer),
-                          fmt::format("the model has {}", num_layers));
-  }
+  State& s = required(state_, "batch");
+  s.model->require_layer(layer);
   if (s.sessions.empty() || s.sessions.front()->open_tokens == 0) begin_step(num_tokens, stream);
   for (const auto& session : s.sessions) session->require_step(num_tokens, &s);
   s.model->run(s.target(), layer, kind, num_tokens, args, stream);
 }
 
 void Gemma4Batch::prefill(int layer, int num_tokens, const Gemma4LayerArgs& args, void* stream) {
-  const int most = required(state_).model->options.max_prefill;
-  if (num_tokens < 1 || num_tokens > most) {
-    throw InvalidArgument("cannot run a prefill", fmt::format("num_tokens={}", num_tokens),
-                          fmt::format("it takes 1 to {} tokens (max_prefill)", most));
-  }
+  required(state_, "batch").model->require_prefill(num_tokens);
   run(layer, StepKind::kPrefill, num_tokens, args, stream);
 }
 
@@ -120,16 +101,12 @@ void Gemma4Batch::decode(int layer, const Gemma4LayerArgs& args, void* stream) {
 }
 
 void Gemma4Batch::verify(int layer, int num_tokens, const Gemma4LayerArgs& args, void* stream) {
-  const int most = required(state_).model->options.max_verify;
-  if (num_tokens < 1 || num_tokens > most) {
-    throw InvalidArgument("cannot run a verify", fmt::format("num_tokens={}", num_tokens),
-                          fmt::format("it takes 1 to {} tokens (max_verify)", most));
-  }
-  run(layer, num_tokens == 1 ? StepKind::kDecode : StepKind::kVerify, num_tokens, args, stream);
+  required(state_, "batch").model->require_verify(num_tokens);
+  run(layer, kind_of_verify(num_tokens), num_tokens, args, stream);
 }
 
 void Gemma4Batch::commit(std::span<const int> num_tokens, void* stream) {
-  State& s = required(state_);
+  State& s = required(state_, "batch");
   if (s.sessions.empty() || num_tokens.size() != s.sessions.size()) {
     throw InvalidArgument(
         "a batch commits a number of tokens for each session",
@@ -151,10 +128,10 @@ void Gemma4Batch::commit(std::span<const int> num_tokens, void* stream) {
   s.write_lengths(stream);
 }
 
-int Gemma4Batch::size() const { return required(state_).size; }
+int Gemma4Batch::size() const { return required(state_, "batch").size; }
 
 int Gemma4Batch::largest_step() const {
-  const State& s = required(state_);
+  const State& s = required(state_, "batch");
   int largest = s.model->max_step();
   for (const auto& session : s.sessions) {
     largest = std::min(largest, s.model->largest_step(session->length));
@@ -162,6 +139,8 @@ int Gemma4Batch::largest_step() const {
   return largest;
 }
 
-std::size_t Gemma4Batch::workspace_bytes() const { return required(state_).memory.bytes(); }
+std::size_t Gemma4Batch::workspace_bytes() const {
+  return required(state_, "batch").memory.bytes();
+}
 
 }  // namespace attune

@@ -7,36 +7,6 @@
 #include "runtime/kv_rules.h"
 
 namespace attune {
-namespace {
-
-void require_layer(std::size_t num_layers, int layer) {
-  if (layer < 0 || layer >= static_cast<int>(num_layers)) {
-    throw InvalidArgument("no such layer", fmt::format("layer={}", layer),
-                          fmt::format("the model has {}", num_layers));
-  }
-}
-
-void require_tokens(const char* call, int num_tokens, int least, int most, const char* option) {
-  if (num_tokens >= least && num_tokens <= most) return;
-  throw InvalidArgument(fmt::format("cannot run a {}", call),
-                        fmt::format("num_tokens={}", num_tokens),
-                        fmt::format("it takes {} to {} tokens ({})", least, most, option));
-}
-
-StepKind kind_of_verify(int num_tokens) {
-  return num_tokens == 1 ? StepKind::kDecode : StepKind::kVerify;
-}
-
-template <typename T>
-T& required(const std::shared_ptr<T>& state, const char* what) {
-  if (state == nullptr) {
-    throw InvalidArgument(fmt::format("this {} is empty", what), {},
-                          "get one from Gemma4Attention");
-  }
-  return *state;
-}
-
-}  // namespace
 
 Gemma4Session::State::State(std::shared_ptr<Gemma4Attention::State> of, int at)
     : model(std::move(of)), place(at) {
@@ -167,7 +137,7 @@ Gemma4Session::~Gemma4Session() {
 void Gemma4Session::run(int layer, StepKind kind, int num_tokens, const Gemma4LayerArgs& args,
                         void* stream) {
   State& s = required(state_, "session");
-  require_layer(s.model->layers.size(), layer);
+  s.model->require_layer(layer);
   if (s.open_tokens == 0) begin_step(num_tokens, stream);
   s.require_step(num_tokens, &s);
   const StepTarget target{1, s.model->integers->ptr(s.model->length_at(s.place)),
@@ -177,7 +147,7 @@ void Gemma4Session::run(int layer, StepKind kind, int num_tokens, const Gemma4La
 
 void Gemma4Session::prefill(int layer, int num_tokens, const Gemma4LayerArgs& args, void* stream) {
   const State& s = required(state_, "session");
-  require_tokens("prefill", num_tokens, 1, s.model->options.max_prefill, "max_prefill");
+  s.model->require_prefill(num_tokens);
   run(layer, StepKind::kPrefill, num_tokens, args, stream);
 }
 
@@ -187,7 +157,7 @@ void Gemma4Session::decode(int layer, const Gemma4LayerArgs& args, void* stream)
 
 void Gemma4Session::verify(int layer, int num_tokens, const Gemma4LayerArgs& args, void* stream) {
   const State& s = required(state_, "session");
-  require_tokens("verify", num_tokens, 1, s.model->options.max_verify, "max_verify");
+  s.model->require_verify(num_tokens);
   run(layer, kind_of_verify(num_tokens), num_tokens, args, stream);
 }
 

@@ -16,6 +16,20 @@
 namespace attune {
 
 enum class StepKind { kPrefill, kDecode, kVerify };
+// A verify of one token is a decode.
+constexpr StepKind kind_of_verify(int num_tokens) {
+  return num_tokens == 1 ? StepKind::kDecode : StepKind::kVerify;
+}
+
+// What a handle of the public interface holds; InvalidArgument where it holds nothing.
+template <typename T>
+T& required(const std::shared_ptr<T>& state, const char* what) {
+  if (state == nullptr) {
+    throw InvalidArgument(std::string("this ") + what + " is empty", {},
+                          "get one from Gemma4Attention");
+  }
+  return *state;
+}
 
 // Kernels of all layers of one shape.
 struct LayerKernels {
@@ -74,6 +88,10 @@ struct Gemma4Attention::State {
   void run(const StepTarget& target, int layer, StepKind kind, int num_tokens,
            const Gemma4LayerArgs& args, StreamHandle stream) const;
 
+  // Each throws InvalidArgument that says what is allowed.
+  void require_layer(int layer) const;
+  void require_prefill(int num_tokens) const;
+  void require_verify(int num_tokens) const;
   // Throws InvalidArgument on a stream that is being captured.
   void require_no_capture(StreamHandle stream) const;
   // Most tokens of any step, by the options alone.

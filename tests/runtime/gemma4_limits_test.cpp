@@ -78,10 +78,14 @@ TEST_F(Gemma4LimitsTest, LayersOfAStepHaveTheSameNumberOfTokens) {
 TEST_F(Gemma4LimitsTest, PointersAndStridesAreCheckedWithTheLayer) {
   const auto model = make_small();
   Gemma4Session session = model->open_session();
+  session.begin_step(1, nullptr);
+  const auto& fake = static_cast<const FakeDevice&>(device());
+  const int num_launches = fake.num_launches();
   const auto refuse = [&](int layer, auto change, const std::vector<std::string>& parts) {
     Gemma4LayerArgs bad = args(layer < 2);
     change(&bad);
     expect_refusal([&] { session.decode(layer, bad, nullptr); }, parts);
+    EXPECT_EQ(fake.num_launches(), num_launches) << parts.front();
   };
   refuse(0, [](Gemma4LayerArgs* a) { a->q = 0; }, {"q=0", "layer 0", "pass a device pointer"});
   refuse(0, [](Gemma4LayerArgs* a) { a->k = 0; }, {"k=0"});
