@@ -360,12 +360,9 @@ struct Tiled {
             most = fmaxf(most, row_max_of_group()[group * BLOCK_M + block_row(m, half)]);
           }
         }
-        const bool grows = most > row_max[m][half];
-        const float new_max = grows ? most : row_max[m][half];
+        const float new_max = fmaxf(row_max[m][half], most);
         const float subtract = scale.subtrahend(new_max);
-        // Not 2^(maximum - maximum): the rounding of `subtract` makes that 1 to a few ulp only, and
-        // a tile of which a row sees nothing would change it.
-        rescale[half] = grows ? scale.probability(row_max[m][half], subtract) : 1.0f;
+        rescale[half] = scale.rescale(row_max[m][half], subtract);
         row_max[m][half] = new_max;
         float sum = __fmul_rn(row_sum[m][half], rescale[half]);
 #pragma unroll
