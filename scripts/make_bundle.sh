@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes a relocatable folder for machines without a compiler: scripts/make_bundle.sh OUT_DIR [LABEL...]
+# Makes a relocatable folder for machines without a compiler, and OUT_DIR.tar.gz of it to copy there:
+# scripts/make_bundle.sh OUT_DIR [LABEL...]
 # It carries the tests of the labels (nvrtc, host and gpu by default; cpu is the fourth).
 # It needs glibc of this machine or later, a driver for kernels and libnvrtc for compiling; see docs/bundle.md.
 set -euo pipefail
@@ -49,10 +50,12 @@ done
 cp scripts/run_tests.sh docs/bundle.md "$out"
 
 check_libraries
-bytes=$(du -sb "$out" | cut -f1)
-[ "$bytes" -lt "$MAX_BYTES" ] || fail "the bundle is too large: bytes=$bytes limit=$MAX_BYTES"
+archive=$out.tar.gz
+tar -C "$(dirname "$out")" -czf "$archive" "$(basename "$out")"
+bytes=$(stat -c %s "$archive")
+[ "$bytes" -lt "$MAX_BYTES" ] || fail "the archive is too large: file=$archive bytes=$bytes limit=$MAX_BYTES"
 # readelf complains of the files that are no programs.
 glibc=$({ find "$out/bin" "$out/lib" "$out/tests" -type f -exec readelf -V {} + 2>/dev/null || true; } |
   grep -o 'GLIBC_2\.[0-9]*' | sort -uV | tail -n 1)
-printf 'bundle: %s, %d programs of tests, %d MiB, needs %s\n' "$out" \
-  "$(find "$out/tests" -type f | wc -l)" $((bytes >> 20)) "$glibc"
+printf 'bundle: %s, %d programs of tests, %d MiB in %s, needs %s\n' "$out" \
+  "$(find "$out"/tests/*/ -maxdepth 1 -type f -executable | wc -l)" $((bytes >> 20)) "$archive" "$glibc"

@@ -33,6 +33,8 @@ function(plant_good_tree)
   file(WRITE ${TREE}/jit/driver.h "#include <cuda.h>\n#include \"common/text.h\"\n")
   file(WRITE ${TREE}/cache/tune_store.cpp "#include <SQLiteCpp/SQLiteCpp.h>\n#include \"jit/driver.h\"\n")
   file(WRITE ${TREE}/runtime/options.cpp "auto home = std::getenv(\"HOME\");\n")
+  file(WRITE ${TREE}/tests/jit/CMakeLists.txt "attune_test(jit_test LABEL cpu SOURCES driver_test.cpp)\n# pool_test.cpp\n")
+  file(WRITE ${TREE}/tests/jit/driver_test.cpp "\n")
   file(WRITE ${TREE}/cli/main.cpp "#include \"jit/cuda_device.h\"\nauto color = std::getenv(\"NO_COLOR\");\n")
 endfunction()
 
@@ -62,6 +64,8 @@ expect_violation(runtime/engine.cpp "auto p = secure_getenv(\"HOME\");" "runtime
 expect_violation(templates/kernel.cuh "#include <cstdint>" "templates/kernel.cuh: device file includes <cstdint>")
 expect_violation(templates/kernel.cuh "#include \"common/text.h\"" "device file includes \"common/text.h\"")
 expect_violation(templates/int_types.h "#include <cstdint>" "templates/int_types.h: device header includes <cstdint>")
+expect_violation(tests/jit/pool_test.cpp "" "tests/jit/pool_test.cpp: no program of tests/jit/CMakeLists.txt")
+expect_violation(tests/cache/store_test.cpp "" "tests/cache/store_test.cpp: no program of tests/cache/CMakeLists.txt")
 
 if(failures)
   message(FATAL_ERROR "rules that did not fail as they should:\n${failures}")

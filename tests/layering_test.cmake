@@ -1,4 +1,4 @@
-# Checks the layers of ARCHITECTURE.md in the sources below ROOT: cmake -DROOT=<repository> -P layering_test.cmake
+# Checks the layers of ARCHITECTURE.md, and that every test is built, below ROOT: cmake -DROOT=<repository> -P layering_test.cmake
 # A comment never counts. Every broken rule is listed with its file; one is enough to fail.
 cmake_minimum_required(VERSION 3.25)
 set(layers common templates jit cache tuner runtime cli bench)
@@ -93,6 +93,24 @@ function(check_device_headers files)
   set(violations "${violations}" PARENT_SCOPE)
 endfunction()
 
+# A test that no program names never runs, and nobody sees that it does not.
+function(check_tests_are_built)
+  file(GLOB_RECURSE tests RELATIVE ${ROOT} ${ROOT}/tests/*_test.cpp)
+  foreach(file IN LISTS tests)
+    cmake_path(GET file PARENT_PATH folder)
+    cmake_path(GET file FILENAME name)
+    set(lists "")
+    if(EXISTS ${ROOT}/${folder}/CMakeLists.txt)
+      file(READ ${ROOT}/${folder}/CMakeLists.txt lists)
+    endif()
+    string(REGEX REPLACE "#[^\n]*" "" lists "${lists}")
+    if(NOT lists MATCHES "[ \n(/]${name}[ \n)]")
+      report(${file} "no program of ${folder}/CMakeLists.txt is built from it")
+    endif()
+  endforeach()
+  set(violations "${violations}" PARENT_SCOPE)
+endfunction()
+
 set(num_files 0)
 set(device_files "")
 foreach(folder IN LISTS layers)
@@ -109,6 +127,7 @@ foreach(folder IN LISTS layers)
   endforeach()
 endforeach()
 check_device_headers("${device_files}")
+check_tests_are_built()
 
 if(num_files EQUAL 0)
   message(FATAL_ERROR "no sources found: root=${ROOT}; pass -DROOT=<repository>")

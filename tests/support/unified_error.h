@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "jit/device.h"
 #include "runtime/gemma4_attention.h"
 #include "tests/support/gemma4_oracle.h"
 #include "tuner/parallel.h"
@@ -150,9 +151,13 @@ inline std::vector<double> run_layout(Engine& engine, const RawSequence& raw, Kv
   }
   while (session.length() < raw.num_tokens) {
     const std::size_t at = (session.length() - first) * q_token * 2;
-    session.verify(0, tokens_per_step,
-                   {.q = q.ptr() + at, .k = key_at(session.length()), .out = out.ptr() + at},
-                   stream.get());
+    const Gemma4LayerArgs args = {
+        .q = q.ptr() + at, .k = key_at(session.length()), .out = out.ptr() + at};
+    if (tokens_per_step == 1) {
+      session.decode(0, args, stream.get());
+    } else {
+      session.verify(0, tokens_per_step, args, stream.get());
+    }
     session.commit(tokens_per_step, stream.get());
   }
   std::vector<std::uint16_t> bits(raw.num_queries * q_token);

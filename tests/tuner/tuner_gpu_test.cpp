@@ -96,37 +96,50 @@ TEST_F(TunerGpuTest, TunesOnceAndServesTheSecondRunFromTheStore) {
 }
 
 // Few short launches that still take every path (several tiles and splits, one and several stages,
-// ring and contiguous, padding rows): what compute-sanitizer's racecheck can follow in a minute.
-TEST_F(TunerGpuTest, RunsASampleOfCandidates) {
+// every layout, padding rows): what compute-sanitizer's racecheck can follow in a minute each.
+class SampleOfCandidates : public TunerGpuTest,
+                           public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(SampleOfCandidates, Runs) {
   constexpr std::size_t kEveryNth = 7;
-  for (const char* text : {"verify/b1/q5/kv1-8192/h16x2/d512/contiguous/bf16",
-                           "verify/b1/q5/kv1-8192/h4x2/d256/w100/ring/bf16",
-                           "verify/b1/q2/kv1-8192/h6x2/d64/full/softcap/contiguous/bf16"}) {
-    const Problem problem = Problem::parse(text);
-    std::vector<VerifyCase> cases = verify_cases(problem, 1);
-    std::erase_if(cases, [](const VerifyCase& one) { return one.name != "large scores"; });
-    ASSERT_EQ(cases.size(), 1u);
-    const CandidateSpace space = candidate_space(problem, device().info());
-    std::vector<Candidate> sample;
-    for (std::size_t i = 0; i < space.kept.size(); i += kEveryNth) sample.push_back(space.kept[i]);
-    std::set<Variant> variants;
-    for (const Candidate& one : sample) variants.insert(one.variant(problem));
-    CompileStage stage(*store_, *compiles_, device().info().arch);
-    stage.run(variants, false, false, {}, {});
-    Verifier verifier(device(), cases);
-    for (const Candidate& candidate : sample) {
-      const Variant variant = candidate.variant(problem);
-      const Binary* binary = stage.find(variant);
-      ASSERT_NE(binary, nullptr) << variant.text();
-      const LaunchPlan plan = plan_launch(problem, candidate);
-      if (prune_compiled(*binary, plan, device().info())) continue;
-      const auto outcome =
-          verifier.verify(load_attention(device(), *binary, variant, plan), candidate);
-      const auto* rejection = std::get_if<Rejection>(&outcome);
-      EXPECT_EQ(rejection, nullptr) << candidate.text() << ": " << rejection->detail;
-    }
+  const Problem problem = Problem::parse(GetParam());
+  std::vector<VerifyCase> cases = verify_cases(problem, 1);
+  std::erase_if(cases, [](const VerifyCase& one) { return one.name != "large scores"; });
+  ASSERT_EQ(cases.size(), 1u);
+  const CandidateSpace space = candidate_space(problem, device().info());
+  std::vector<Candidate> sample;
+  for (std::size_t i = 0; i < space.kept.size(); i += kEveryNth) sample.push_back(space.kept[i]);
+  std::set<Variant> variants;
+  for (const Candidate& one : sample) variants.insert(one.variant(problem));
+  CompileStage stage(*store_, *compiles_, device().info().arch);
+  stage.run(variants, false, false, {}, {});
+  Verifier verifier(device(), cases);
+  for (const Candidate& candidate : sample) {
+    const Variant variant = candidate.variant(problem);
+    const Binary* binary = stage.find(variant);
+    ASSERT_NE(binary, nullptr) << variant.text();
+    const LaunchPlan plan = plan_launch(problem, candidate);
+    if (prune_compiled(*binary, plan, device().info())) continue;
+    const auto outcome =
+        verifier.verify(load_attention(device(), *binary, variant, plan), candidate);
+    const auto* rejection = std::get_if<Rejection>(&outcome);
+    EXPECT_EQ(rejection, nullptr) << candidate.text() << ": " << rejection->detail;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Problems, SampleOfCandidates,
+    ::testing::Values("verify/b1/q5/kv1-8192/h16x2/d512/contiguous/bf16",
+                      "verify/b1/q5/kv1-8192/h4x2/d256/w100/ring/bf16",
+                      "verify/b1/q2/kv1-8192/h6x2/d64/full/softcap/contiguous/bf16",
+                      "verify/b2/q5/kv1-8192/h4x1/d512/p16/paged/bf16",
+                      "verify/b1/q8/kv1-8192/h8x1/d512/unified/bf16",
+                      "verify/b2/q5/kv1-8192/h4x1/d512/p32/unified-paged/bf16",
+                      "verify/b1/q8/kv1-8192/h8x1/d512/invariant/unified/bf16",
+                      "prefill/b1/q33/kv1-8192/h8x1/d512/contiguous/bf16",
+                      "prefill/b1/q33/kv1-8192/h8x1/d512/p16/unified-paged/bf16",
+                      "prefill/b2/q70/kv1-8192/h4x2/d256/w300/ring/bf16",
+                      "prefill/b1/q70/kv1-8192/h2x1/d128/softcap/p64/paged/bf16"));
 
 TEST_F(TunerGpuTest, TimesTheSameKernelAlikeTwice) {
   const Problem problem = Problem::parse("decode/b1/q1/kv1-32768/h32x4/d512/contiguous/bf16");
