@@ -185,7 +185,7 @@ TensorMap CudaDevice::tensor_map(const TensorMapSpec& spec) {
   TensorMap map;
   // 256-byte promotion costs 9% of the read bandwidth (h200-constants.md 2).
   if (const CuResult status = driver_.tensor_map_encode_tiled(
-          map.bytes.data(), driver_type(spec.type), static_cast<unsigned>(spec.rank),
+          map.bytes, driver_type(spec.type), static_cast<unsigned>(spec.rank),
           reinterpret_cast<void*>(spec.address), spec.size.data(), spec.stride_bytes.data(),
           spec.box.data(), kDense.data(), kTensorMapInterleaveNone,
           kTensorMapSwizzleNone + static_cast<int>(spec.swizzle), kTensorMapPromotion128,

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "templates/params.h"  // TensorMap, what a spec is encoded to
+
 namespace attune {
 
 enum class TensorMapType { kUint8, kBf16, kFloat32 };
@@ -31,10 +33,5 @@ void validate(const TensorMapSpec& spec);
 
 int element_bytes(TensorMapType type);
 int span_bytes(TensorMapSwizzle swizzle);  // within which 16-byte chunks are permuted; 0 for kNone
-
-// An encoded map: opaque, passed by value in a kernel's `const __grid_constant__` parameters.
-struct alignas(64) TensorMap {
-  std::array<std::byte, 128> bytes{};
-};
 
 }  // namespace attune

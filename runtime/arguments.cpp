@@ -212,6 +212,8 @@ AttentionParams attention_params(const Problem& problem, const LaunchPlan& plan,
     params.block_table_stride =
         args.block_table_stride != 0 ? args.block_table_stride : args.capacity / problem.page_size;
   }
+  params.kv_capacity = static_cast<int>(args.capacity);
+  params.overlap = args.overlap ? 1 : 0;
   params.ring_capacity = ring ? static_cast<int>(args.capacity) : 0;
   params.sm_scale = args.sm_scale;
   params.softcap = args.softcap;

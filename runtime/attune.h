@@ -96,6 +96,11 @@ struct AttentionArgs {
       0;  // int32 [sequences, block_table_stride] in device memory: page ids;
           // entries past a sequence's last token are not read
   std::int64_t block_table_stride = 0;  // 0: capacity / page_size
+  // The launch may begin before the kernel in front of it on the stream ends, and reads kv_len,
+  // sequence, block_table and the keys older than the query tokens before that end. Only where that
+  // kernel writes none of them, and every kernel behind those that do was launched in plain stream
+  // order or waits for the one before it (griddepcontrol.wait) before it lets others start.
+  bool overlap = false;
 };
 
 // How good a prepared answer is.

@@ -75,6 +75,7 @@ typedef struct attune_args {
   int32_t kv_len_add;
   uint64_t sequence, block_table;
   int64_t block_table_stride;
+  int32_t overlap; /* not 0: see attune::AttentionArgs::overlap */
 } attune_args;
 
 /* Set struct_size. */

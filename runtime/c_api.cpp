@@ -81,6 +81,7 @@ AttentionArgs args_of(const attune_args& given) {
   args.sequence = c.sequence;
   args.block_table = c.block_table;
   args.block_table_stride = c.block_table_stride;
+  args.overlap = c.overlap != 0;
   return args;
 }
 

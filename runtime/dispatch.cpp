@@ -28,6 +28,10 @@ std::optional<std::string> why_not_servable(const Problem& problem, const Candid
     return fmt::format("compute_capability={} least={}", device.compute_capability(),
                        family->min_compute_capability);
   }
+  if (!family->only_arch.empty() && device.arch != family->only_arch &&
+      !is_host_arch(device.arch)) {
+    return fmt::format("arch={} needed={}", device.arch, family->only_arch);
+  }
   if (const auto unsupported = family->supports(problem, candidate.config)) {
     return unsupported->detail;
   }

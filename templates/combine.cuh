@@ -91,6 +91,8 @@ __device__ __forceinline__ void combine(const AttentionParams& p) {
 
   // Before the early exit too: this grid must not end before the split kernel has.
   griddepcontrol_wait();
+  // After the wait: what the next kernel reads early was written before the split kernel began.
+  griddepcontrol_launch_dependents();
   if (num_splits <= 1) return;
 
   PartialSum<kLaneColumns> sum;

@@ -14,12 +14,27 @@ namespace {
 
 std::optional<Unsupported> splitkv_limits(const KernelConfig& config, int head_dim, KvLayout);
 std::optional<Unsupported> tiled_limits(const KernelConfig& config, int head_dim, KvLayout);
+TensorBox no_tensor_box(const KernelConfig&, int, KvLayout) { return {}; }
 
 constexpr std::array kFamilies = {
-    Family{"splitkv", "templates/splitkv.cuh", "attune::splitkv", 80, true, splitkv_smem_bytes,
-           splitkv_limits},
-    Family{"tiled", "templates/tiled.cuh", "attune::tiled", 80, false, tiled_smem_bytes,
-           tiled_limits},
+    Family{.name = "splitkv",
+           .entry_file = "templates/splitkv.cuh",
+           .entry_function = "attune::splitkv",
+           .min_compute_capability = 80,
+           .only_arch = "",
+           .splits_keys = true,
+           .smem_bytes = splitkv_smem_bytes,
+           .template_limits = splitkv_limits,
+           .tensor_box = no_tensor_box},
+    Family{.name = "tiled",
+           .entry_file = "templates/tiled.cuh",
+           .entry_function = "attune::tiled",
+           .min_compute_capability = 80,
+           .only_arch = "",
+           .splits_keys = false,
+           .smem_bytes = tiled_smem_bytes,
+           .template_limits = tiled_limits,
+           .tensor_box = no_tensor_box},
 };
 
 const EmbeddedFile& embedded_file(std::string_view name) {

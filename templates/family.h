@@ -62,17 +62,25 @@ struct Unsupported {
   std::string detail;
 };
 
+// What one bulk copy of K/V rows brings: `rows` x `panels` * 64 columns.
+struct TensorBox {
+  int rows = 0;  // 0: the family copies without tensor maps
+  int panels = 0;
+};
+
 struct Family {
   std::string_view name;
   std::string_view entry_file;      // "templates/splitkv.cuh"
   std::string_view entry_function;  // "attune::splitkv"
   int min_compute_capability;       // 80 for sm_80
+  std::string_view only_arch;       // "sm_90a" where later ones lack an instruction; else empty
   bool splits_keys;                 // its CTAs share a row's keys, and a combine merges them
   // Dynamic shared memory of a CTA.
   int (*smem_bytes)(const KernelConfig& config, int head_dim, KvLayout layout);
   // What the template's static_asserts state beyond the limits that all families share.
   std::optional<Unsupported> (*template_limits)(const KernelConfig& config, int head_dim,
                                                 KvLayout layout);
+  TensorBox (*tensor_box)(const KernelConfig& config, int head_dim, KvLayout layout);
 
   // Configs that the template can be instantiated with, before any device limit.
   std::vector<KernelConfig> configs(int head_dim, KvLayout layout) const;

@@ -46,6 +46,10 @@ LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate) {
   plan.split.grid = {blocks * static_cast<unsigned>(plan.split_cap), kv_heads, batch};
   plan.split.block = {static_cast<unsigned>(config.num_warps * kWarpSize), 1, 1};
   plan.split.smem_bytes = family.smem_bytes(config, problem.head_dim, problem.kv_layout);
+  plan.kv_box = family.tensor_box(config, problem.head_dim, problem.kv_layout);
+  plan.kv_columns = kv_row_columns(problem.kv_layout, problem.head_dim);
+  plan.page_size = problem.page_size;
+  plan.unified = is_unified(problem.kv_layout);
   plan.needs_combine = plan.split_cap > 1;
   if (plan.needs_combine) {
     const auto slices = static_cast<unsigned>(problem.head_dim / combine_columns(problem.head_dim));

@@ -31,6 +31,10 @@ struct LaunchPlan {
   bool needs_combine = false;
   int num_row_blocks = 1;
   int split_cap = 1;
+  TensorBox kv_box;    // of the tensor maps; rows 0: none are needed
+  int kv_columns = 0;  // of a K/V row
+  int page_size = 0;   // of paged layouts, else 0
+  bool unified = false;
   std::size_t o_partial_bytes = 0;    // at the start of the workspace
   std::size_t lse_partial_bytes = 0;  // right behind it
   std::size_t workspace_bytes() const { return o_partial_bytes + lse_partial_bytes; }
@@ -48,7 +52,8 @@ int invariant_split_cap(const Problem& problem);
 LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate);
 
 // Fills the fields of AttentionParams that the problem and the plan decide, the partial pointers
-// included. Pointers, strides, sm_scale, softcap, kv_len_add and ring_capacity are the caller's.
+// included. Pointers, strides, sm_scale, softcap, kv_len_add, the capacities and overlap are the
+// caller's, the tensor maps those of launch_attention.
 void set_plan_params(const Problem& problem, const LaunchPlan& plan, std::uint64_t workspace,
                      AttentionParams* params);
 

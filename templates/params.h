@@ -5,9 +5,18 @@
 
 namespace attune {
 
+// A tensor map of the bulk copy engine (TMA), as the driver encodes it: opaque.
+struct alignas(64) TensorMap {
+  unsigned char bytes[128];
+};
+
 // Arguments of the attention kernels and of the combine. Strides are in elements; head_dim is
 // contiguous. Every pointer to bf16 data and every stride times 2 is a multiple of 16 bytes.
 struct AttentionParams {
+  // K/V rows as [sequences or pages, num_kv_heads, panels of 64 columns, rows, 64], for families
+  // that copy boxes of them (Family::tensor_box). launch_attention fills them in.
+  TensorMap k_map, v_map;
+
   const void* q;        // bf16 [batch, seqlen_q, num_q_heads, head_dim], strides below
   const void* k;        // bf16 [sequences, capacity, num_kv_heads, head_dim], strides below;
                         // paged: [pages, page_size, ...]; unified: rows of kUnifiedColumns
@@ -36,6 +45,10 @@ struct AttentionParams {
   int window;          // keys a query sees, itself included; 0 is all
   int causal;          // 1: a query sees no key after itself
   int ring_capacity;   // rows of the ring; 0 for the other layouts
+  int kv_capacity;     // rows of a sequence that may be read, whatever they hold; of paged layouts
+                       // those that its block table names
+  int overlap;         // 1: kv_len, sequence, block_table and the keys before position
+                       // kv_len - seqlen_q may be read before griddepcontrol.wait
   int page_shift;      // log2 of the page size of the paged layouts
   float sm_scale;      // factor on q.k, > 0
   float softcap;       // cap on the scaled score, > 0 in kernels compiled with it

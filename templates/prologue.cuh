@@ -228,12 +228,14 @@ __device__ __forceinline__ void prologue(const PrologueParams& p) {
   static_assert(kHeadDim == 64 || kHeadDim == 128 || kHeadDim == 256 || kHeadDim == 512,
                 "lanes hold whole loads of pairs");
   static_assert(!is_unified(kLayout) || kHeadDim == kUnifiedHeadDim);
-  griddepcontrol_launch_dependents();
   const int lane = threadIdx.x % kWarpSize;
   const int row = blockIdx.y * (blockDim.x / kWarpSize) + threadIdx.x / kWarpSize;
   const int token = blockIdx.x;
   const int batch_idx = blockIdx.z;
   griddepcontrol_wait();
+  // After the wait: attention reads the lengths and older keys before this kernel ends, and only
+  // what was written before it began may be there for it.
+  griddepcontrol_launch_dependents();
   if (row >= p.num_kv_heads + p.num_q_heads) return;
 
   const int position = p.kv_len[batch_idx] + token;

@@ -601,6 +601,7 @@ struct SplitKv {
 template <KernelConfig kConfig, int kHeadDim, KvLayout kLayout, bool kSoftcap, bool kInvariant>
 __device__ __forceinline__ void splitkv(const AttentionParams& p) {
   extern __shared__ __align__(128) unsigned char smem[];
+  griddepcontrol_wait();
   // The combine may take its place on the SM now; it waits for the end of this grid.
   griddepcontrol_launch_dependents();
   SplitKvWork work;

@@ -591,6 +591,8 @@ template <KernelConfig kConfig, int kHeadDim, KvLayout kLayout, bool kSoftcap, b
 __device__ __forceinline__ void tiled(const AttentionParams& p) {
   static_assert(!kInvariant, "keys are summed up in one go, not in chunks");
   extern __shared__ __align__(128) unsigned char smem[];
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   const TiledWork work = tiled_work<kConfig.block_m>(p);
   Tiled<kConfig, kHeadDim, kLayout, kSoftcap> cta{p, work, smem,
                                                   ScoreScale<kSoftcap>(p.sm_scale, p.softcap)};

@@ -208,6 +208,8 @@ DeviceCase::DeviceCase(Device& device, const VerifyCase& one, StreamHandle strea
   params.sequence = reinterpret_cast<const int*>(sequence.ptr());
   params.block_table = reinterpret_cast<const int*>(block_table.ptr());
   params.block_table_stride = placement.block_table_stride();
+  params.kv_capacity = in.capacity;
+  params.overlap = 1;  // as the kernels are timed
   params.ring_capacity = problem.kv_layout == KvLayout::kRing ? in.capacity : 0;
   params.sm_scale = in.sm_scale;
   params.softcap = in.softcap;

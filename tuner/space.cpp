@@ -200,6 +200,10 @@ std::optional<Rejection> prune(const Problem& problem, const Family& family,
                      fmt::format("compute_capability={} needed={}", device.compute_capability(),
                                  family.min_compute_capability)};
   }
+  if (!family.only_arch.empty() && device.arch != family.only_arch && !is_host_arch(device.arch)) {
+    return Rejection{RejectReason::kUnsupported,
+                     fmt::format("arch={} needed={}", device.arch, family.only_arch)};
+  }
   const int num_threads = config.num_warps * kWarpSize;
   if (num_threads > device.max_threads_per_block) {
     return Rejection{RejectReason::kThreads,

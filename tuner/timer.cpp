@@ -202,6 +202,8 @@ struct AttentionTimer::State {
         (paged ? problem.page_size : capacity(length)) * row_elements();
     p.block_table = reinterpret_cast<const int*>(block_table.ptr());
     p.block_table_stride = num_pages(length);
+    p.kv_capacity = static_cast<int>(capacity(length));
+    p.overlap = 1;
     p.ring_capacity = problem.kv_layout == KvLayout::kRing ? static_cast<int>(capacity(length)) : 0;
     p.sm_scale = 1.0f / std::sqrt(static_cast<float>(problem.head_dim));
     p.softcap = problem.softcap ? 50.0f : 0.0f;

@@ -76,7 +76,7 @@ TensorMap encode_tensor_map(const TensorMapSpec& spec) {
     if (i > 0) encoding.stride_bytes[i - 1] = spec.stride_bytes[i - 1];
   }
   TensorMap map;
-  std::memcpy(map.bytes.data(), &encoding, sizeof encoding);
+  std::memcpy(map.bytes, &encoding, sizeof encoding);
   return map;
 }
 
