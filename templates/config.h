@@ -49,9 +49,10 @@ constexpr int kMinPageSize = 16;
 constexpr int kMaxPageSize = 256;
 
 struct KernelConfig {
-  int block_m;     // packed query rows per CTA (tokens x heads of one KV head), a multiple of 16
+  int block_m;     // packed query rows per CTA (tokens x heads of one KV head), a multiple of 8
   int block_n;     // KV rows of one tile, a multiple of 16
-  int num_stages;  // K slots in shared memory, and as many V slots; slots of unified rows
+  int num_stages;  // K slots in shared memory, and as many V slots; slots of unified rows; of each
+                   // stream where a CTA has several
   int num_warps;   // warps per CTA
 
   friend constexpr bool operator==(const KernelConfig&, const KernelConfig&) = default;
@@ -164,6 +165,44 @@ constexpr int tiled_smem_bytes(const KernelConfig& config, int head_dim, KvLayou
   const bool has_p = groups > 1 && !tiled_p_in_slot(config, layout);
   const int probabilities = has_p ? rows * probability_pitch(config) : 0;
   return (tiles + probabilities) * kBytesPerElement + (groups > 1 ? rows * 4 * groups : 0);
+}
+
+// How the warps of a kernel with streams (device/stream_tiles.cuh) divide its work: a warp owns
+// warp_rows rows, as many as 128 accumulators a thread hold; row_groups warps share a stream. All 0
+// when the warps cannot be placed.
+struct StreamGrid {
+  int warp_rows;
+  int row_groups;
+  int streams;
+};
+constexpr StreamGrid stream_grid(const KernelConfig& config, int head_dim) {
+  const int most_rows = 4096 / head_dim;
+  const int warp_rows = config.block_m < most_rows ? config.block_m : most_rows;
+  if (warp_rows % kMmaTokens != 0 || config.block_m % warp_rows != 0) return {0, 0, 0};
+  const int row_groups = config.block_m / warp_rows;
+  if (config.num_warps % row_groups != 0) return {0, 0, 0};
+  return {warp_rows, row_groups, config.num_warps / row_groups};
+}
+
+// Row pitch of the streams' outputs in floats: 4 of padding put the rows of an mma's columns into
+// different banks.
+constexpr int stream_output_pitch(int head_dim) { return head_dim + 4; }
+
+// The slots of all streams in bytes; at the end the streams' outputs lie there.
+constexpr int stream_slots_bytes(const KernelConfig& config, int head_dim, KvLayout layout) {
+  const int streams = stream_grid(config, head_dim).streams;
+  const int slots =
+      streams * config.num_stages * kv_stage_elements(config, head_dim, layout) * kBytesPerElement;
+  const int outputs = streams * config.block_m * stream_output_pitch(head_dim) * 4;
+  return slots > outputs ? slots : outputs;
+}
+
+// Shared memory of one CTA of the swapped kernel in bytes:
+// slots of the streams, or their outputs | 4 barriers a slot | row maxima and sums of the streams.
+constexpr int swapab_smem_bytes(const KernelConfig& config, int head_dim, KvLayout layout) {
+  const int streams = stream_grid(config, head_dim).streams;
+  return stream_slots_bytes(config, head_dim, layout) + streams * config.num_stages * 4 * 8 +
+         streams * config.block_m * 8;
 }
 
 }  // namespace attune

@@ -14,7 +14,14 @@ namespace {
 
 std::optional<Unsupported> splitkv_limits(const KernelConfig& config, int head_dim, KvLayout);
 std::optional<Unsupported> tiled_limits(const KernelConfig& config, int head_dim, KvLayout);
+std::optional<Unsupported> swapab_limits(const KernelConfig& config, int head_dim, KvLayout);
+bool tries_tile(const KernelConfig& config, int head_dim, KvLayout);
+bool tries_stream(const KernelConfig& config, int head_dim, KvLayout);
 TensorBox no_tensor_box(const KernelConfig&, int, KvLayout) { return {}; }
+// A whole tile.
+TensorBox tile_box(const KernelConfig& config, int head_dim, KvLayout layout) {
+  return {config.block_n, kv_row_columns(layout, head_dim) / 64};
+}
 
 constexpr std::array kFamilies = {
     Family{.name = "splitkv",
@@ -25,6 +32,7 @@ constexpr std::array kFamilies = {
            .splits_keys = true,
            .smem_bytes = splitkv_smem_bytes,
            .template_limits = splitkv_limits,
+           .is_worth_trying = tries_tile,
            .tensor_box = no_tensor_box},
     Family{.name = "tiled",
            .entry_file = "templates/tiled.cuh",
@@ -34,7 +42,18 @@ constexpr std::array kFamilies = {
            .splits_keys = false,
            .smem_bytes = tiled_smem_bytes,
            .template_limits = tiled_limits,
+           .is_worth_trying = tries_tile,
            .tensor_box = no_tensor_box},
+    Family{.name = "swapab",
+           .entry_file = "templates/swapab.cuh",
+           .entry_function = "attune::swapab",
+           .min_compute_capability = 90,
+           .only_arch = "",
+           .splits_keys = true,
+           .smem_bytes = swapab_smem_bytes,
+           .template_limits = swapab_limits,
+           .is_worth_trying = tries_stream,
+           .tensor_box = tile_box},
 };
 
 const EmbeddedFile& embedded_file(std::string_view name) {
@@ -61,6 +80,10 @@ void collect_includes(std::string_view name, std::set<std::string_view>* files) 
 // the full rate (h200-constants.md 2), and at head_dim 256 that is 64 keys of K and V.
 constexpr int kMinKeysInFlight = 32;
 constexpr int kMaxKeysInFlight = 128;
+// Of the streams' slots together: half of them are under way, and 64 KB read at the full rate.
+constexpr int kMinBytesInFlight = 96 << 10;
+constexpr int kMaxStreamWarps = 8;
+constexpr int kMaxStreamBlockN = 32;
 // Scores that a thread holds beside its output accumulators.
 constexpr int kMaxScoresPerThread = 64;
 
@@ -100,6 +123,47 @@ std::optional<Unsupported> splitkv_limits(const KernelConfig& config, int head_d
                                    head_dim, config.num_warps, kOutputColumnsPerWarp)};
   }
   return std::nullopt;
+}
+
+std::optional<Unsupported> swapab_limits(const KernelConfig& config, int head_dim,
+                                         KvLayout layout) {
+  const StreamGrid grid = stream_grid(config, head_dim);
+  if (grid.streams == 0) {
+    return Unsupported{fmt::format("{} warps over {} rows of head_dim={}: a warp owns {} rows",
+                                   config.num_warps, config.block_m, head_dim, 4096 / head_dim)};
+  }
+  if (config.num_warps > kMaxStreamWarps) {
+    return Unsupported{fmt::format("num_warps={}: {} have 255 registers a thread", config.num_warps,
+                                   kMaxStreamWarps)};
+  }
+  if (config.block_n % kMmaRows != 0 || config.block_n > kMaxStreamBlockN) {
+    return Unsupported{fmt::format("block_n={}: a stream's tile has 16 or {} keys", config.block_n,
+                                   kMaxStreamBlockN)};
+  }
+  if (is_paged(layout) && config.block_n != kMinPageSize) {
+    return Unsupported{
+        fmt::format("block_n={}: a copy of {} keys lies in one page whatever its "
+                    "size is",
+                    config.block_n, kMinPageSize)};
+  }
+  if (grid.row_groups > 1 && config.num_stages < 2) {
+    return Unsupported{fmt::format("{} warps share a stream: they need 2 stages", grid.row_groups)};
+  }
+  return std::nullopt;
+}
+
+// A warp's step is short beside the wait for its tile: what counts is the bytes in flight.
+bool tries_stream(const KernelConfig& config, int head_dim, KvLayout layout) {
+  const int streams = stream_grid(config, head_dim).streams;
+  const int bytes =
+      streams * config.num_stages * kv_stage_elements(config, head_dim, layout) * kBytesPerElement;
+  return config.num_warps >= 4 && bytes >= kMinBytesInFlight;
+}
+
+bool tries_tile(const KernelConfig& config, int, KvLayout) {
+  const int keys_in_flight = config.block_n * config.num_stages;
+  if (keys_in_flight < kMinKeysInFlight || keys_in_flight > kMaxKeysInFlight) return false;
+  return config.block_m * config.block_n <= kMaxScoresPerThread * config.num_warps * kWarpSize;
 }
 
 std::optional<Unsupported> tiled_limits(const KernelConfig& config, int head_dim, KvLayout) {
@@ -198,15 +262,15 @@ Variant Candidate::variant(const Problem& problem) const {
 
 std::vector<KernelConfig> Family::configs(int head_dim, KvLayout layout) const {
   std::vector<KernelConfig> all;
-  for (const int block_m : {16, 32, 64, 128}) {
+  for (const int block_m : {8, 16, 32, 64, 128}) {
     for (const int block_n : {16, 32, 64, 128}) {
       for (const int num_stages : {1, 2, 3, 4}) {
         for (const int num_warps : {2, 4, 8, 16}) {
           const KernelConfig config{block_m, block_n, num_stages, num_warps};
-          const int keys_in_flight = block_n * num_stages;
-          if (keys_in_flight < kMinKeysInFlight || keys_in_flight > kMaxKeysInFlight) continue;
-          if (block_m * block_n > kMaxScoresPerThread * num_warps * kWarpSize) continue;
-          if (!static_limits(config, head_dim, layout)) all.push_back(config);
+          if (!static_limits(config, head_dim, layout) &&
+              is_worth_trying(config, head_dim, layout)) {
+            all.push_back(config);
+          }
         }
       }
     }
@@ -244,6 +308,19 @@ std::optional<Unsupported> Family::supports(const Problem& problem,
   }
   if (problem.invariant && !splits_keys) {
     return Unsupported{fmt::format("{} sums a row's keys up in one go, not in chunks", name)};
+  }
+  if (problem.invariant && tensor_box(config, problem.head_dim, problem.kv_layout).rows > 0) {
+    return Unsupported{fmt::format("the sums of {} depend on its config", name)};
+  }
+  if (problem.window > 0 && is_paged(problem.kv_layout) &&
+      tensor_box(config, problem.head_dim, problem.kv_layout).rows > 0) {
+    return Unsupported{
+        fmt::format("window={}: its tiles would begin inside of pages and end in "
+                    "others",
+                    problem.window)};
+  }
+  if (problem.op == Op::kPrefill && name == "swapab") {
+    return Unsupported{"swapab is made for few rows"};
   }
   if (problem.invariant && config.block_n != invariant_block_n(problem.head_dim)) {
     return Unsupported{fmt::format("block_n={}: an invariant row is summed up in tiles of {}",

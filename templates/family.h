@@ -80,6 +80,8 @@ struct Family {
   // What the template's static_asserts state beyond the limits that all families share.
   std::optional<Unsupported> (*template_limits)(const KernelConfig& config, int head_dim,
                                                 KvLayout layout);
+  // Whether a config is in the space that is searched; those that are not run all the same.
+  bool (*is_worth_trying)(const KernelConfig& config, int head_dim, KvLayout layout);
   TensorBox (*tensor_box)(const KernelConfig& config, int head_dim, KvLayout layout);
 
   // Configs that the template can be instantiated with, before any device limit.

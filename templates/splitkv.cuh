@@ -31,6 +31,7 @@
 #include "templates/device/tile_copy.cuh"
 #include "templates/params.h"
 #include "templates/split_plan.h"
+#include "templates/split_work.cuh"
 
 namespace attune {
 
@@ -95,60 +96,6 @@ struct SplitKvTraits {
   static_assert(kTokenTiles == 1 || kTokenTiles % 2 == 0, "K fragments are 8 or 16 tokens");
 };
 
-// What a CTA works on.
-struct SplitKvWork {
-  int batch_idx;
-  int sequence;
-  int kv_head;
-  int row_block;
-  int split;
-  int kv_len;
-  int first_row;  // packed rows [first_row, first_row + BLOCK_M), those from num_rows on are
-                  // padding
-  int num_rows;
-  int num_splits;     // of this row block
-  int begin;          // first tile's first key of this split
-  int visible_begin;  // keys before it are seen by no row
-  int end;
-};
-
-// False when the CTA is past the plan. Without any visible key split 0 still writes the zero rows.
-template <KernelConfig kConfig, int kHeadDim, bool kInvariant>
-__device__ __forceinline__ bool find_work(const AttentionParams& p, SplitKvWork& work) {
-  work.row_block = blockIdx.x % p.num_row_blocks;
-  work.split = blockIdx.x / p.num_row_blocks;
-  work.kv_head = blockIdx.y;
-  work.batch_idx = blockIdx.z;
-  work.sequence = sequence_of(p, work.batch_idx);
-  work.num_rows = p.seqlen_q * p.group_size;
-  work.first_row = work.row_block * kConfig.block_m;
-  const int last_row = min(work.first_row + kConfig.block_m, work.num_rows) - 1;
-  work.kv_len = p.kv_len[work.batch_idx] + p.kv_len_add;
-  const KeyRange keys = visible_keys(work.kv_len, p.seqlen_q, work.first_row / p.group_size,
-                                     last_row / p.group_size, p.window, p.causal);
-  work.visible_begin = keys.begin;
-  if constexpr (kInvariant) {
-    const ChunkRule rule = chunk_rule(kHeadDim, p.num_kv_heads, p.window);
-    const ChunkPlan plan = plan_chunks(rule, keys, p.split_cap);
-    work.num_splits = plan.num_chunks;
-    // The last chunks are the longest and start first.
-    work.split = max(plan.num_chunks, 1) - 1 - work.split;
-    if (work.split < 0) return false;
-    const int chunk = plan.first_chunk + work.split;
-    const int begin = chunk_begin(rule, chunk);
-    // Tiles that no row sees are left out.
-    work.begin = begin + max(keys.begin - begin, 0) / kConfig.block_n * kConfig.block_n;
-    work.end = min(chunk_begin(rule, chunk + 1), keys.end);
-    return true;
-  } else {
-    const SplitPlan plan = plan_splits(keys, kConfig.block_n, p.split_cap);
-    work.num_splits = plan.num_splits;
-    work.begin = keys.begin + work.split * plan.keys_per_split;
-    work.end = min(work.begin + plan.keys_per_split, keys.end);
-    return work.split < max(plan.num_splits, 1);
-  }
-}
-
 template <KernelConfig kConfig, int kHeadDim, KvLayout kLayout, bool kSoftcap, bool kInvariant>
 struct SplitKv {
   using T = SplitKvTraits<kConfig, kHeadDim, kLayout, kInvariant>;
@@ -156,7 +103,7 @@ struct SplitKv {
   static constexpr int BLOCK_N = T::BLOCK_N;
 
   const AttentionParams& p;
-  const SplitKvWork& work;
+  const SplitWork& work;
   unsigned char* smem;
   ScoreScale<kSoftcap> scale;
   int thread = threadIdx.x;
@@ -604,7 +551,7 @@ __device__ __forceinline__ void splitkv(const AttentionParams& p) {
   griddepcontrol_wait();
   // The combine may take its place on the SM now; it waits for the end of this grid.
   griddepcontrol_launch_dependents();
-  SplitKvWork work;
+  SplitWork work;
   if (!find_work<kConfig, kHeadDim, kInvariant>(p, work)) return;
   SplitKv<kConfig, kHeadDim, kLayout, kSoftcap, kInvariant> cta{
       p, work, smem, ScoreScale<kSoftcap>(p.sm_scale, p.softcap)};
