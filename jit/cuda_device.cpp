@@ -331,6 +331,11 @@ Kernel CudaDevice::kernel(const Module& module, const std::string& symbol, int s
   if (status == kCudaSuccess) {
     status = driver_.func_set_attribute(kernel.function, kFunctionSmemCarveout, kAllSmem);
   }
+  // A request for a cluster of more than 8 CTAs is refused otherwise, and one that has no room is
+  // refused all the same.
+  if (status == kCudaSuccess && info_.compute_major >= 9) {
+    status = driver_.func_set_attribute(kernel.function, kFunctionNonPortableClusters, 1);
+  }
   // Lazy loading would otherwise move code to the device at the first launch.
   if (status == kCudaSuccess && driver_.func_load != nullptr) {
     status = driver_.func_load(kernel.function);

@@ -23,6 +23,8 @@ constexpr int kCaptureModeThreadLocal = 1;  // CU_STREAM_CAPTURE_MODE_THREAD_LOC
 constexpr int kCaptureStatusNone = 0;       // CU_STREAM_CAPTURE_STATUS_NONE
 constexpr int kFunctionMaxDynamicSmem = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 constexpr int kFunctionSmemCarveout = 9;    // CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+constexpr int kFunctionNonPortableClusters =
+    14;  // CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
 constexpr int kAttributeMaxThreadsPerBlock = 1;  // CU_DEVICE_ATTRIBUTE_...
 constexpr int kAttributeNumSms = 16;
 constexpr int kAttributeL2Bytes = 38;

@@ -31,7 +31,7 @@ constexpr std::size_t kAllocationAlignment = 256;
 constexpr std::size_t kParamsAlignment = 64;  // of a tensor map
 // Of every GPU that the templates run on (CUDA C++ Programming Guide 13.0, "Compute Capabilities").
 constexpr unsigned kMaxGridX = (1u << 31) - 1, kMaxGridYz = 65535, kMaxBlockZ = 64;
-constexpr unsigned kMaxClusterCtas = 8;  // without the attribute for more, which no device sets
+constexpr unsigned kMaxClusterCtas = 16;  // of an H200, where a kernel asks for more than 8
 
 // A kernel of a loaded module, as Kernel::function points to it.
 struct HostKernel {

@@ -167,6 +167,10 @@ constexpr int tiled_smem_bytes(const KernelConfig& config, int head_dim, KvLayou
   return (tiles + probabilities) * kBytesPerElement + (groups > 1 ? rows * 4 * groups : 0);
 }
 
+// The largest cluster whose CTAs merge the splits of their rows; above 8 not portable to every
+// architecture that has clusters, but an H200 has room for seven of 16 (h200-constants.md 5).
+constexpr int kMaxClusterSplits = 16;
+
 // How the warps of a kernel with streams (device/stream_tiles.cuh) divide its work: a warp owns
 // warp_rows rows, as many as 128 accumulators a thread hold; row_groups warps share a stream. All 0
 // when the warps cannot be placed.

@@ -32,6 +32,11 @@ int invariant_split_cap(const Problem& problem) {
   return (problem.window + problem.seqlen_q - 2) / rule.grain + 2;
 }
 
+bool merges_in_cluster(const Family& family, int num_row_blocks, int split_cap) {
+  return family.merges_in_clusters && num_row_blocks == 1 && split_cap > 1 &&
+         split_cap <= kMaxClusterSplits && std::has_single_bit(static_cast<unsigned>(split_cap));
+}
+
 LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate) {
   const KernelConfig& config = candidate.config;
   const Family& family = known_family(candidate.family);
@@ -50,7 +55,9 @@ LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate) {
   plan.kv_columns = kv_row_columns(problem.kv_layout, problem.head_dim);
   plan.page_size = problem.page_size;
   plan.unified = is_unified(problem.kv_layout);
-  plan.needs_combine = plan.split_cap > 1;
+  const bool clusters = merges_in_cluster(family, plan.num_row_blocks, plan.split_cap);
+  if (clusters) plan.split.cluster = {static_cast<unsigned>(plan.split_cap), 1, 1};
+  plan.needs_combine = plan.split_cap > 1 && !clusters;
   if (plan.needs_combine) {
     const auto slices = static_cast<unsigned>(problem.head_dim / combine_columns(problem.head_dim));
     const auto rows = static_cast<unsigned>(problem.num_rows());
@@ -76,6 +83,7 @@ void set_plan_params(const Problem& problem, const LaunchPlan& plan, std::uint64
   params->group_size = problem.group_size();
   params->num_row_blocks = plan.num_row_blocks;
   params->split_cap = plan.split_cap;
+  params->merges_in_cluster = plan.split_cap > 1 && !plan.needs_combine ? 1 : 0;
   params->window = problem.window;
   params->causal = problem.causal ? 1 : 0;
   params->page_shift = problem.page_size > 0 ? std::countr_zero(unsigned(problem.page_size)) : 0;

@@ -48,6 +48,9 @@ int min_ring_capacity(const Problem& problem);
 // range: with a window any range, without one no longer context can be served.
 int invariant_split_cap(const Problem& problem);
 
+// Whether the splits of a row block form a cluster that merges them itself.
+bool merges_in_cluster(const Family& family, int num_row_blocks, int split_cap);
+
 // The workspace has to be 256-byte aligned and needs no initialization.
 LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate);
 

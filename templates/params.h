@@ -42,16 +42,17 @@ struct AttentionParams {
   int group_size;      // q heads per KV head
   int num_row_blocks;  // ceil(seqlen_q * group_size / BLOCK_M)
   int split_cap;       // most KV splits of a sequence; the device plans the real number from kv_len
-  int window;          // keys a query sees, itself included; 0 is all
-  int causal;          // 1: a query sees no key after itself
-  int ring_capacity;   // rows of the ring; 0 for the other layouts
-  int kv_capacity;     // rows of a sequence that may be read, whatever they hold; of paged layouts
-                       // those that its block table names
-  int overlap;         // 1: kv_len, sequence, block_table and the keys before position
-                       // kv_len - seqlen_q may be read before griddepcontrol.wait
-  int page_shift;      // log2 of the page size of the paged layouts
-  float sm_scale;      // factor on q.k, > 0
-  float softcap;       // cap on the scaled score, > 0 in kernels compiled with it
+  int merges_in_cluster;  // 1: the splits of a row block are a cluster, which merges them itself
+  int window;             // keys a query sees, itself included; 0 is all
+  int causal;             // 1: a query sees no key after itself
+  int ring_capacity;      // rows of the ring; 0 for the other layouts
+  int kv_capacity;  // rows of a sequence that may be read, whatever they hold; of paged layouts
+                    // those that its block table names
+  int overlap;      // 1: kv_len, sequence, block_table and the keys before position
+                    // kv_len - seqlen_q may be read before griddepcontrol.wait
+  int page_shift;   // log2 of the page size of the paged layouts
+  float sm_scale;   // factor on q.k, > 0
+  float softcap;    // cap on the scaled score, > 0 in kernels compiled with it
 };
 
 // Arguments of the prologue: from the raw projections of new tokens to the queries of an attention

@@ -65,8 +65,7 @@ __device__ __forceinline__ bool find_work(const AttentionParams& p, SplitWork& w
   }
 }
 
-// Where the result of a packed row goes: to the caller when its split is the only one, else to the
-// workspace.
+// Where the result of a packed row goes: to the caller when it is complete, else to the workspace.
 struct RowTarget {
   float* o_partial;  // null: the row is complete
   float* lse_partial;
@@ -96,11 +95,11 @@ struct RowTarget {
 
 template <int kBlockM, int kHeadDim>
 __device__ __forceinline__ RowTarget row_target(const AttentionParams& p, const SplitWork& work,
-                                                int row) {
+                                                int row, bool is_complete) {
   const int packed = work.first_row + row;
   const int token = packed / p.group_size;
   const int head = work.kv_head * p.group_size + packed - token * p.group_size;
-  if (work.num_splits > 1) {
+  if (!is_complete) {
     const int64 at = partial_row(work.batch_idx, p.num_kv_heads, work.kv_head, p.num_row_blocks,
                                  work.row_block, p.split_cap, work.split, kBlockM, row);
     return {p.o_partial + at * kHeadDim, p.lse_partial + at, nullptr, nullptr};

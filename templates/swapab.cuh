@@ -14,6 +14,8 @@
 //           share one arrive at the barrier of a slot they have read; the first of them waits for
 //           the others before it fills the slot again. One __syncthreads before the streams are
 //           merged.
+// Clusters  with merges_in_cluster the CTAs of a row block's splits are one, and merge their results
+//           through distributed shared memory: no workspace, no combine.
 // Overlap   keys that were there before the query tokens are under way before griddepcontrol.wait.
 // Limits    Family::static_limits. Rows that no query sees are read up to the buffer's capacity and
 //           whatever they hold changes nothing.
@@ -338,9 +340,10 @@ struct SwapAb {
     }
   }
 
-  // Merges the streams' results of a row and writes it: fp32 to the workspace where there are other
-  // splits, else bf16 to the caller. All lanes of a warp.
-  __device__ __forceinline__ void write_row(int row, int num_streams) {
+  // Merges the streams' results of a row. Writes it, where the CTAs of a cluster have the row's
+  // other splits to the place of the first stream: not normalized, to be merged with theirs. All
+  // lanes of a warp.
+  __device__ __forceinline__ void merge_streams(int row, int num_streams) {
     float new_max = negative_infinity();
     for (int stream = 0; stream < num_streams; ++stream) {
       new_max = fmaxf(new_max, stream_stats()[stream * T::BLOCK_M + row].x);
@@ -357,15 +360,18 @@ struct SwapAb {
         sum += stats.y * factors[stream];
       }
     }
-    const bool seen = sum > 0.0f;
-    const float inverse = seen ? rcp(sum) : 0.0f;
-    const float lse = seen ? subtract + lg2(sum) : negative_infinity();
-    const RowTarget to = row_target<T::BLOCK_M, kHeadDim>(p, work, row);
-    if (lane == 0) to.write_lse(lse);
+    const RowTarget to = row_target<T::BLOCK_M, kHeadDim>(p, work, row, work.num_splits <= 1);
+    const float inverse = sum > 0.0f ? rcp(sum) : 0.0f;
+    if (p.merges_in_cluster == 0) {
+      if (lane == 0) to.write_lse(sum > 0.0f ? subtract + lg2(sum) : negative_infinity());
+    } else {
+      __syncwarp();  // all lanes have read the first stream's
+      if (lane == 0) stream_stats()[row] = make_float2(new_max, sum);
+    }
 #pragma unroll
     for (int i = 0; i < kHeadDim / 4; i += kWarpSize) {
       const int column = (i + lane) * 4;
-      if (kHeadDim / 4 < kWarpSize && lane >= kHeadDim / 4) break;
+      if (column >= kHeadDim) break;
       float value[4] = {};
 #pragma unroll
       for (int stream = 0; stream < T::kStreams; ++stream) {
@@ -376,8 +382,82 @@ struct SwapAb {
         value[2] += part.z * factors[stream];
         value[3] += part.w * factors[stream];
       }
-      to.write_4(T::kUnified ? unified_value_dim(column) : column, value, inverse);
+      if (p.merges_in_cluster == 0) {
+        to.write_4(output_column(column), value, inverse);
+      } else {
+        *reinterpret_cast<float4*>(stream_output(0, row) + column) =
+            make_float4(value[0], value[1], value[2], value[3]);
+      }
     }
+  }
+
+  // Where a column of V goes in a row of the output.
+  __device__ __forceinline__ int output_column(int column) const {
+    return T::kUnified ? unified_value_dim(column) : column;
+  }
+
+  // Merges what the CTAs of the cluster have of the rows; each of them writes some columns of some
+  // rows. Every CTA comes here, also one without work.
+  __device__ __forceinline__ void merge_cluster(int num_rows) {
+    constexpr int kSliceColumns = combine_columns(kHeadDim);
+    constexpr int kSlices = kHeadDim / kSliceColumns;
+    const int cluster_size = p.split_cap;
+    const int rank = static_cast<int>(cluster_ctarank());
+    const int num_parts = max(work.num_splits, 1);
+    barrier_cluster_arrive();
+    barrier_cluster_wait();
+    for (int slice = warp * cluster_size + rank; slice < num_rows * kSlices;
+         slice += T::kWarps * cluster_size) {
+      const int row = slice / kSlices;
+      const int column = slice % kSlices * kSliceColumns + lane * 4;
+      const bool has_column = lane * 4 < kSliceColumns;
+      // Lane i looks at part i.
+      const uint32 stats = smem_address(stream_stats() + row);
+      float part_max = negative_infinity();
+      float part_sum = 0.0f;
+      if (lane < num_parts) {
+        part_max = __int_as_float(ld_shared_cluster(mapa(stats, lane)));
+        part_sum = __int_as_float(ld_shared_cluster(mapa(stats + 4, lane)));
+      }
+      float new_max = part_max;
+#pragma unroll
+      for (int i = 1; i < kMaxClusterSplits; i *= 2) {
+        new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffu, new_max, i));
+      }
+      new_max = __shfl_sync(0xffffffffu, new_max, 0);
+      const float subtract = scale.subtrahend(new_max);
+      const float factor = scale.rescale(part_max, subtract);
+      float sum = part_sum * factor;
+#pragma unroll
+      for (int i = 1; i < kMaxClusterSplits; i *= 2) {
+        sum += __shfl_xor_sync(0xffffffffu, sum, i);
+      }
+      sum = __shfl_sync(0xffffffffu, sum, 0);
+      // All parts are under way at once: a remote read takes as long as one from L2.
+      uint32 part[kMaxClusterSplits][4];
+      const uint32 values = smem_address(stream_output(0, row) + (has_column ? column : 0));
+#pragma unroll
+      for (int i = 0; i < kMaxClusterSplits; ++i) {
+        if (i < num_parts) ld_shared_cluster_v4(part[i], mapa(values, i));
+      }
+      float value[4] = {};
+#pragma unroll
+      for (int i = 0; i < kMaxClusterSplits; ++i) {
+        const float of_part = __shfl_sync(0xffffffffu, factor, i);
+        if (i >= num_parts) continue;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) value[j] += of_part * __int_as_float(part[i][j]);
+      }
+      const RowTarget to = row_target<T::BLOCK_M, kHeadDim>(p, work, row, true);
+      const bool seen = sum > 0.0f;
+      if (has_column) to.write_4(output_column(column), value, seen ? rcp(sum) : 0.0f);
+      if (slice % kSlices == 0 && lane == 0) {
+        to.write_lse(seen ? subtract + lg2(sum) : negative_infinity());
+      }
+    }
+    // Nobody ends while others may read its memory.
+    barrier_cluster_arrive();
+    barrier_cluster_wait();
   }
 };
 
@@ -393,7 +473,7 @@ __device__ __forceinline__ void swapab(const AttentionParams& p) {
   tiles.start_early();
   griddepcontrol_wait();
   griddepcontrol_launch_dependents();
-  if (!has_work) return;
+  if (!has_work && p.merges_in_cluster == 0) return;
   tiles.start_late();
   SwapAb<kConfig, kHeadDim, kLayout, kSoftcap> cta{p, work, tiles, smem,
                                                    ScoreScale<kSoftcap>(p.sm_scale, p.softcap)};
@@ -405,7 +485,8 @@ __device__ __forceinline__ void swapab(const AttentionParams& p) {
   if (tiles.stream < num_streams) cta.publish();
   __syncthreads();
   const int num_rows = min(T::BLOCK_M, work.num_rows - work.first_row);
-  for (int row = cta.warp; row < num_rows; row += T::kWarps) cta.write_row(row, num_streams);
+  for (int row = cta.warp; row < num_rows; row += T::kWarps) cta.merge_streams(row, num_streams);
+  if (p.merges_in_cluster != 0) cta.merge_cluster(num_rows);
 }
 
 }  // namespace attune

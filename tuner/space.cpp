@@ -183,6 +183,10 @@ std::vector<int> split_caps(const Problem& problem, const Family& family,
       wanted.push_back(fill(per_sm * device.num_sms));
     }
   }
+  // Clusters leave SMs to the next launch, whose first tiles come in meanwhile.
+  for (const int cap : {16, 8, 4}) {
+    if (cap <= limit && merges_in_cluster(family, row_blocks, cap)) wanted.push_back(cap);
+  }
   std::vector<int> caps;
   for (const int cap : wanted) {
     if (std::find(caps.begin(), caps.end(), cap) == caps.end()) caps.push_back(cap);

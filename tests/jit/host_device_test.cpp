@@ -354,7 +354,7 @@ TEST(HostDevice, RefusesWhatADriverRefuses) {
        {KernelLaunch{.grid = {1, 1, 1}, .block = {2048, 1, 1}},
         KernelLaunch{.grid = {0, 1, 1}, .block = {32, 1, 1}},
         KernelLaunch{.grid = {3, 1, 1}, .block = {32, 1, 1}, .cluster = {2, 1, 1}},
-        KernelLaunch{.grid = {16, 1, 1}, .block = {32, 1, 1}, .cluster = {16, 1, 1}},
+        KernelLaunch{.grid = {32, 1, 1}, .block = {32, 1, 1}, .cluster = {32, 1, 1}},
         KernelLaunch{.grid = {1, 65536, 1}, .block = {32, 1, 1}},
         KernelLaunch{.grid = {1, 1, 1}, .block = {1, 1, 65}}}) {
     EXPECT_THROW(bench.device->launch(kernel, bad, &params, nullptr), CudaError);
