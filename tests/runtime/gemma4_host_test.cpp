@@ -7,6 +7,8 @@
 #include "jit/host_device.h"
 #include "tests/runtime/gemma4_golden.h"
 #include "tests/runtime/gemma4_graphs.h"
+#include "tests/runtime/gemma4_invariance.h"
+#include "tests/runtime/gemma4_places.h"
 #include "tests/runtime/gemma4_schedule.h"
 #include "tests/support/require_cxx.h"
 
@@ -78,6 +80,16 @@ TEST_P(Gemma4HostTest, AReplayedStepIsRightAndEqualToADirectOne) {
 
 TEST_P(Gemma4HostTest, AReplayedBatchIsRightWhileItsSequencesChange) {
   expect_right_replays(bench(), {.global_layout = GetParam(), .batch = 3, .num_replays = 40});
+}
+
+TEST_P(Gemma4HostTest, InvariantStepsGiveATokenTheSameBitsInEveryWindow) {
+  // Behind 120 tokens the ring's rows begin anew within the span.
+  const std::vector<int> starts = kIsSanitized ? std::vector<int>{120} : std::vector<int>{1, 22, 120};
+  expect_invariant_steps(bench(), {.global_layout = GetParam(), .starts = starts});
+}
+
+TEST_P(Gemma4HostTest, AReplayedBatchServesWhoeverHasTheReusedPlace) {
+  expect_right_replays_in_reused_places(bench(), GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, Gemma4HostTest, testing::ValuesIn(kGlobalLayouts),
