@@ -10,6 +10,8 @@
 #include "tests/runtime/gemma4_invariance.h"
 #include "tests/runtime/gemma4_places.h"
 #include "tests/runtime/gemma4_schedule.h"
+#include "tests/runtime/gemma4_streams.h"
+#include "tests/support/interleaving_device.h"
 #include "tests/support/require_cxx.h"
 
 namespace attune {
@@ -27,15 +29,16 @@ class Gemma4HostTest : public HostCompilerTest, public testing::WithParamInterfa
   void SetUp() override {
     HostCompilerTest::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
-    Options options;
-    options.device = "host";
-    options.cxx_path = test_host_search().cxx;
-    options.cache_path = gemma4_test_cache();
-    bench_ = std::make_unique<Gemma4Bench>(options, open_host_device());
+    options_.device = "host";
+    options_.cxx_path = test_host_search().cxx;
+    options_.cache_path = gemma4_test_cache();
+    bench_ = std::make_unique<Gemma4Bench>(options_, open_host_device());
   }
+  const Options& options() const { return options_; }
   Gemma4Bench& bench() { return *bench_; }
 
  private:
+  Options options_;
   std::unique_ptr<Gemma4Bench> bench_;
 };
 
@@ -84,12 +87,26 @@ TEST_P(Gemma4HostTest, AReplayedBatchIsRightWhileItsSequencesChange) {
 
 TEST_P(Gemma4HostTest, InvariantStepsGiveATokenTheSameBitsInEveryWindow) {
   // Behind 120 tokens the ring's rows begin anew within the span.
-  const std::vector<int> starts = kIsSanitized ? std::vector<int>{120} : std::vector<int>{1, 22, 120};
+  const std::vector<int> starts =
+      kIsSanitized ? std::vector<int>{120} : std::vector<int>{1, 22, 120};
   expect_invariant_steps(bench(), {.global_layout = GetParam(), .starts = starts});
 }
 
 TEST_P(Gemma4HostTest, AReplayedBatchServesWhoeverHasTheReusedPlace) {
   expect_right_replays_in_reused_places(bench(), GetParam());
+}
+
+TEST_P(Gemma4HostTest, StepsOnTwoStreamsAreRightInAnyOrderOfTheirLaunches) {
+  const int num_rounds = kIsSanitized || is_unified(GetParam()) ? 4 : 8;
+  for (const bool has_session : {true, false}) {
+    auto device = std::make_unique<InterleavingDevice>(open_host_device(), 3);
+    const InterleavingDevice& streams = *device;
+    Gemma4Bench interleaved(options(), std::move(device));
+    expect_right_steps_on_two_streams(
+        interleaved,
+        {.global_layout = GetParam(), .has_session = has_session, .num_rounds = num_rounds});
+    EXPECT_GT(streams.num_turns(), 100);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, Gemma4HostTest, testing::ValuesIn(kGlobalLayouts),

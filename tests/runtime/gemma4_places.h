@@ -160,8 +160,9 @@ class ReusedPlaces {
   const Stream stream_;
   StepBuffers buffers_, prompt_;
   Gemma4Batch batch_;
-  std::vector<std::unique_ptr<ServedSequence>> served_;  // the last one is beside the batch at first
-  std::vector<std::size_t> entries_;                     // of the batch
+  std::vector<std::unique_ptr<ServedSequence>>
+      served_;                        // the last one is beside the batch at first
+  std::vector<std::size_t> entries_;  // of the batch
   std::uint32_t num_opened_ = 0;
   int num_replays_ = 0;
 };
