@@ -6,7 +6,11 @@
 
 #include "tests/runtime/gemma4_golden.h"
 #include "tests/runtime/gemma4_graphs.h"
+#include "tests/runtime/gemma4_invariance.h"
+#include "tests/runtime/gemma4_places.h"
 #include "tests/runtime/gemma4_schedule.h"
+#include "tests/runtime/gemma4_streams.h"
+#include "tests/runtime/gemma4_swap.h"
 #include "tests/support/require_gpu.h"
 
 namespace attune {
@@ -17,14 +21,15 @@ class Gemma4GpuTest : public GpuTest, public testing::WithParamInterface<KvLayou
   void SetUp() override {
     GpuTest::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
-    Options options;
-    options.cache_path = gemma4_test_cache();
-    options.nvrtc_path = test_nvrtc_search().nvrtc_path;
-    bench_ = std::make_unique<Gemma4Bench>(options, open_cuda_device(0));
+    options_.cache_path = gemma4_test_cache();
+    options_.nvrtc_path = test_nvrtc_search().nvrtc_path;
+    bench_ = std::make_unique<Gemma4Bench>(options_, open_cuda_device(0));
   }
+  const Options& options() const { return options_; }
   Gemma4Bench& bench() { return *bench_; }
 
  private:
+  Options options_;
   std::unique_ptr<Gemma4Bench> bench_;
 };
 
@@ -65,6 +70,30 @@ TEST_P(Gemma4GpuTest, AReplayedStepIsRightAndEqualToADirectOne) {
 TEST_P(Gemma4GpuTest, AReplayedBatchIsRightWhileItsSequencesChange) {
   expect_right_replays(
       bench(), {.global_layout = GetParam(), .batch = 3, .num_replays = 1000, .compare_every = 3});
+}
+
+TEST_P(Gemma4GpuTest, InvariantStepsGiveATokenTheSameBitsInEveryWindow) {
+  expect_invariant_steps(bench(), {.global_layout = GetParam(),
+                                   .starts = {1, 22, 60, 120, 500, 1000, 2500},
+                                   .max_tokens = 3000});
+}
+
+TEST_P(Gemma4GpuTest, AReplayedBatchServesWhoeverHasTheReusedPlace) {
+  expect_right_replays_in_reused_places(bench(), GetParam());
+}
+
+TEST_P(Gemma4GpuTest, StepsOfASessionAndOfABatchOnTwoStreamsAreRight) {
+  expect_right_steps_on_two_streams(
+      bench(), {.global_layout = GetParam(), .has_session = true, .num_rounds = 100});
+}
+
+TEST_P(Gemma4GpuTest, StepsOfTwoBatchesOnTwoStreamsAreRight) {
+  expect_right_steps_on_two_streams(
+      bench(), {.global_layout = GetParam(), .has_session = false, .num_rounds = 100});
+}
+
+TEST_P(Gemma4GpuTest, GraphsKeepReplacedKernelsAfterASwapAndNewStepsHaveTheWinners) {
+  expect_right_steps_after_a_swap(options(), open_cuda_device(0), compiler(), GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, Gemma4GpuTest, testing::ValuesIn(kGlobalLayouts), name_of_layout);

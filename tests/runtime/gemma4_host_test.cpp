@@ -11,6 +11,7 @@
 #include "tests/runtime/gemma4_places.h"
 #include "tests/runtime/gemma4_schedule.h"
 #include "tests/runtime/gemma4_streams.h"
+#include "tests/runtime/gemma4_swap.h"
 #include "tests/support/interleaving_device.h"
 #include "tests/support/require_cxx.h"
 
@@ -109,7 +110,17 @@ TEST_P(Gemma4HostTest, StepsOnTwoStreamsAreRightInAnyOrderOfTheirLaunches) {
   }
 }
 
+// Its kernels are compiled anew: of two layouts here, of all on a GPU.
+class Gemma4HostSwapTest : public Gemma4HostTest {};
+
+TEST_P(Gemma4HostSwapTest, GraphsKeepReplacedKernelsAfterASwapAndNewStepsHaveTheWinners) {
+  expect_right_steps_after_a_swap(options(), open_host_device(), compiler(), GetParam());
+}
+
 INSTANTIATE_TEST_SUITE_P(Layouts, Gemma4HostTest, testing::ValuesIn(kGlobalLayouts),
+                         name_of_layout);
+INSTANTIATE_TEST_SUITE_P(Layouts, Gemma4HostSwapTest,
+                         testing::Values(KvLayout::kContiguous, KvLayout::kUnifiedPaged),
                          name_of_layout);
 
 }  // namespace
