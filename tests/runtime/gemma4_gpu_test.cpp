@@ -84,12 +84,20 @@ TEST_P(Gemma4GpuTest, AReplayedBatchServesWhoeverHasTheReusedPlace) {
 
 TEST_P(Gemma4GpuTest, StepsOfASessionAndOfABatchOnTwoStreamsAreRight) {
   expect_right_steps_on_two_streams(
-      bench(), {.global_layout = GetParam(), .has_session = true, .num_rounds = 100});
+      bench(),
+      {.global_layout = GetParam(), .on_streams = OnStreams::kSessionAndBatch, .num_rounds = 100});
 }
 
 TEST_P(Gemma4GpuTest, StepsOfTwoBatchesOnTwoStreamsAreRight) {
   expect_right_steps_on_two_streams(
-      bench(), {.global_layout = GetParam(), .has_session = false, .num_rounds = 100});
+      bench(),
+      {.global_layout = GetParam(), .on_streams = OnStreams::kTwoBatches, .num_rounds = 100});
+}
+
+TEST_P(Gemma4GpuTest, StepsOfTwoSessionsOnStreamsThatWaitForEachOtherAreRight) {
+  expect_right_steps_on_two_streams(bench(), {.global_layout = GetParam(),
+                                              .on_streams = OnStreams::kTwoSessionsInTurns,
+                                              .num_rounds = 30});
 }
 
 TEST_P(Gemma4GpuTest, GraphsKeepReplacedKernelsAfterASwapAndNewStepsHaveTheWinners) {

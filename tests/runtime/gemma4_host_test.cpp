@@ -99,13 +99,13 @@ TEST_P(Gemma4HostTest, AReplayedBatchServesWhoeverHasTheReusedPlace) {
 
 TEST_P(Gemma4HostTest, StepsOnTwoStreamsAreRightInAnyOrderOfTheirLaunches) {
   const int num_rounds = kIsSanitized || is_unified(GetParam()) ? 4 : 8;
-  for (const bool has_session : {true, false}) {
+  for (const OnStreams on_streams : kOnStreams) {
     auto device = std::make_unique<InterleavingDevice>(open_host_device(), 3);
     const InterleavingDevice& streams = *device;
     Gemma4Bench interleaved(options(), std::move(device));
     expect_right_steps_on_two_streams(
         interleaved,
-        {.global_layout = GetParam(), .has_session = has_session, .num_rounds = num_rounds});
+        {.global_layout = GetParam(), .on_streams = on_streams, .num_rounds = num_rounds});
     EXPECT_GT(streams.num_turns(), 100);
   }
 }

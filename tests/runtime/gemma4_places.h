@@ -2,7 +2,6 @@
 // whoever holds the place, at its length, with its pages and its rows of the ring.
 #pragma once
 
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>

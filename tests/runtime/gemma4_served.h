@@ -1,6 +1,7 @@
 // Sequences that tests of the Gemma 4 runtime serve: each with its tokens in double.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -42,7 +43,7 @@ struct ServedSequence {
   bool is_wild;
 };
 
-// The calls of a step of a session or a batch, as `way` or as its tokens are many.
+// The calls of a step of a session or a batch.
 template <typename Sequences>
 void launch_layers(Sequences& on, Way way, const AppModel& model, const StepBuffers& buffers,
                    int num_tokens, StreamHandle stream) {
@@ -65,8 +66,8 @@ inline void grow_to(ServedSequence& served, int length, const AppModel& model, S
   }
 }
 
-// The outputs of a step's last tokens of every sequence, in all layers, against the sequence in
-// double, to which the tokens were pushed.
+// The outputs of a step's first and last token of every sequence, in all layers, against the
+// sequences in double, to which the tokens were pushed.
 inline void expect_right_outputs(const StepBuffers& buffers, const AppModel& model,
                                  const std::vector<const AppSequence*>& entries, int num_tokens,
                                  const std::string& step, StreamHandle stream) {

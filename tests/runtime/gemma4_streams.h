@@ -1,12 +1,12 @@
 // Two streams at once, as docs/gemma4-attention.md admits it: steps of a session beside those of a
-// batch, and of two batches, of sequences that have their pages already. Nothing waits between the
-// steps of a round; every one of them is right.
+// batch, and of two batches, of sequences that have their pages already; of two sessions where each
+// stream waits for the other. Else nothing waits within a round. Every step is right.
 #pragma once
 
-#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,9 +18,14 @@
 
 namespace attune {
 
+// Whose steps the two streams have. Sessions share a workspace, a batch has one of its own.
+enum class OnStreams { kSessionAndBatch, kTwoBatches, kTwoSessionsInTurns };
+constexpr OnStreams kOnStreams[] = {OnStreams::kSessionAndBatch, OnStreams::kTwoBatches,
+                                    OnStreams::kTwoSessionsInTurns};
+
 struct TwoStreamsOptions {
   KvLayout global_layout = KvLayout::kContiguous;
-  bool has_session = true;  // the first stream's steps are a session's own; else a batch's
+  OnStreams on_streams = OnStreams::kSessionAndBatch;
   int num_rounds = 10;
 };
 
@@ -37,7 +42,8 @@ class TwoStreams {
       Lane& lane = lanes_.emplace_back();
       lane.stream = device_.create_stream();
       lane.batch = attention_.make_batch(1);
-      lane.is_session = i == 0 && options.has_session;
+      lane.is_session = options.on_streams == OnStreams::kTwoSessionsInTurns ||
+                        (options.on_streams == OnStreams::kSessionAndBatch && i == 0);
       for (int step = 0; step < kStepsPerRound; ++step) {
         lane.buffers.emplace_back(device_, model_, 1, kMaxPrefill, Projections::kFused);
       }
@@ -54,9 +60,13 @@ class TwoStreams {
       change_sequences(round);
       for (Lane& lane : lanes_) prepare(lane);
       // The calls of both take turns as they come.
+      std::size_t last = 0;
       while (has_more(lanes_[0]) || has_more(lanes_[1])) {
-        Lane& lane = lanes_[static_cast<std::size_t>(any(0, 1))];
-        if (has_more(lane)) advance(lane);
+        const auto next = static_cast<std::size_t>(any(0, 1));
+        if (!has_more(lanes_[next])) continue;
+        if (next != last && options_.on_streams == OnStreams::kTwoSessionsInTurns) synchronize();
+        last = next;
+        advance(lanes_[next]);
       }
       for (const Lane& lane : lanes_) compare(lane);
     }

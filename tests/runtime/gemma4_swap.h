@@ -100,8 +100,7 @@ class SwapUnderModel {
   std::size_t store_winners() {
     const auto store = TuneStore::open(cache_path_);
     std::istringstream lines(attention_->explain());
-    std::set<std::string>
-        problems;  // shapes of layers that differ in more than attention share them
+    std::set<std::string> problems;  // layers that share another's cache have the same ones
     for (std::string line; std::getline(lines, line);) {
       problems.insert(line.substr(0, line.find(' ')));
     }
@@ -161,7 +160,7 @@ class SwapUnderModel {
     served_->session.commit(0, stream_.get());
     return graph;
   }
-  // The outputs of the next step, which are right. Unless it is committed, the next one is the same.
+  // The outputs of the next step, which are right. Unless it is committed, it comes again.
   Outputs replayed(const Graph& graph, int commit = 0) {
     return step("replayed", commit, [&] { device_->launch(graph, stream_.get()); });
   }
