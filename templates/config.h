@@ -202,11 +202,20 @@ constexpr int stream_slots_bytes(const KernelConfig& config, int head_dim, KvLay
 }
 
 // Shared memory of one CTA of the swapped kernel in bytes:
-// slots of the streams, or their outputs | 4 barriers a slot | row maxima and sums of the streams.
+// slots of the streams, or their outputs | Q | 4 barriers a slot | row maxima, sums and factors of
+// the streams | row offsets.
 constexpr int swapab_smem_bytes(const KernelConfig& config, int head_dim, KvLayout layout) {
   const int streams = stream_grid(config, head_dim).streams;
-  return stream_slots_bytes(config, head_dim, layout) + streams * config.num_stages * 4 * 8 +
-         streams * config.block_m * 8;
+  return stream_slots_bytes(config, head_dim, layout) +
+         config.block_m * head_dim * kBytesPerElement + streams * config.num_stages * 4 * 8 +
+         streams * config.block_m * (8 + 4) + config.block_m * 8;
+}
+
+// What a cluster that merges the splits needs beyond `bytes`:
+// padding | the rows' units | row maxima and sums of its CTAs.
+constexpr int cluster_smem_bytes(const KernelConfig& config, int head_dim, int bytes) {
+  return (bytes + 15) / 16 * 16 - bytes + config.block_m * head_dim * 4 +
+         kMaxClusterSplits * config.block_m * 8;
 }
 
 }  // namespace attune

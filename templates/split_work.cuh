@@ -67,48 +67,31 @@ __device__ __forceinline__ bool find_work(const AttentionParams& p, SplitWork& w
 
 // Where the result of a packed row goes: to the caller when it is complete, else to the workspace.
 struct RowTarget {
-  float* o_partial;  // null: the row is complete
-  float* lse_partial;
-  uint16* out;
-  float* lse;  // null: not asked for
+  int64 offset;  // of the row's first number in out, or in o_partial
+  float* lse;    // null: not asked for
+  float lse_unit;
 
   // `value` in log2 units.
   __device__ __forceinline__ void write_lse(float value) const {
-    if (o_partial != nullptr) {
-      *lse_partial = value;
-    } else if (lse != nullptr) {
-      *lse = value * kLn2;
-    }
-  }
-  // Columns [column, column + 4) of the row: value * factor.
-  __device__ __forceinline__ void write_4(int column, const float (&value)[4], float factor) const {
-    if (o_partial != nullptr) {
-      *reinterpret_cast<float4*>(o_partial + column) =
-          make_float4(value[0] * factor, value[1] * factor, value[2] * factor, value[3] * factor);
-    } else {
-      *reinterpret_cast<uint2*>(out + column) =
-          make_uint2(cvt_bf16x2(value[0] * factor, value[1] * factor),
-                     cvt_bf16x2(value[2] * factor, value[3] * factor));
-    }
+    if (lse != nullptr) *lse = value * lse_unit;
   }
 };
 
 template <int kBlockM, int kHeadDim>
 __device__ __forceinline__ RowTarget row_target(const AttentionParams& p, const SplitWork& work,
                                                 int row, bool is_complete) {
-  const int packed = work.first_row + row;
-  const int token = packed / p.group_size;
-  const int head = work.kv_head * p.group_size + packed - token * p.group_size;
   if (!is_complete) {
     const int64 at = partial_row(work.batch_idx, p.num_kv_heads, work.kv_head, p.num_row_blocks,
                                  work.row_block, p.split_cap, work.split, kBlockM, row);
-    return {p.o_partial + at * kHeadDim, p.lse_partial + at, nullptr, nullptr};
+    return {at * kHeadDim, p.lse_partial + at, 1.0f};
   }
+  const int packed = work.first_row + row;
+  const int token = packed / p.group_size;
+  const int head = work.kv_head * p.group_size + packed - token * p.group_size;
   const int64 query = static_cast<int64>(work.batch_idx) * p.seqlen_q + token;
-  return {nullptr, nullptr,
-          static_cast<uint16*>(p.out) + work.batch_idx * p.out_batch_stride +
-              token * p.out_token_stride + head * p.out_head_stride,
-          p.lse == nullptr ? nullptr : p.lse + query * (p.num_kv_heads * p.group_size) + head};
+  return {
+      work.batch_idx * p.out_batch_stride + token * p.out_token_stride + head * p.out_head_stride,
+      p.lse == nullptr ? nullptr : p.lse + query * (p.num_kv_heads * p.group_size) + head, kLn2};
 }
 
 }  // namespace attune

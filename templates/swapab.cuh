@@ -8,8 +8,9 @@
 // Tiles     K and V [BLOCK_N, head_dim] in panels of 64 columns with the 128-byte swizzle, by bulk
 //           tensor copies; num_stages slots per stream. Unified rows: one tile a stage. Tile i of
 //           the split belongs to stream i % kStreams. Queries stay in registers.
-// Smem      slots | barriers | row maxima and sums per stream; at the end the outputs of the
-//           streams, where the slots were.
+// Smem      slots | Q | barriers | row maxima, sums and factors per stream | row offsets; at the end
+//           the outputs of the streams, where the slots were. In a cluster also: units | maxima and
+//           sums that its CTAs send.
 // Sync      a warp alone with its stream waits for its copies and for nothing else. Warps that
 //           share one arrive at the barrier of a slot they have read; the first of them waits for
 //           the others before it fills the slot again. One __syncthreads before the streams are
@@ -32,6 +33,7 @@
 #include "templates/params.h"
 #include "templates/split_plan.h"
 #include "templates/split_work.cuh"
+#include "templates/stream_merge.cuh"
 
 namespace attune {
 
@@ -50,6 +52,7 @@ __device__ __forceinline__ float column_sum(float x) {
 template <KernelConfig kConfig, int kHeadDim, KvLayout kLayout, bool kSoftcap>
 struct SwapAb {
   using T = StreamTraits<kConfig, kHeadDim, kLayout>;
+  using Merge = StreamMerge<T, kHeadDim, ScoreScale<kSoftcap>>;
   static constexpr int BLOCK_N = T::BLOCK_N;
   static constexpr int kRowTiles = T::kWarpRows / kMmaTokens;  // n of the mma
   static constexpr int kTokenTiles = T::BLOCK_N / kMmaRows;    // m of the scores
@@ -117,27 +120,47 @@ struct SwapAb {
     }
   }
 
-  // The B fragments of the queries: lane l has columns 2 * (l % 4) + {0, 1} and those 8 further of
-  // row l / 4.
-  __device__ __forceinline__ void load_queries() {
+  // Starts the copy of all rows of the block to shared memory, panels [BLOCK_M rows, 128 bytes].
+  __device__ __forceinline__ void start_queries() const {
+    constexpr int kChunks = kHeadDim / kChunkElements;
     const uint16* const queries = static_cast<const uint16*>(p.q) +
                                   work.batch_idx * p.q_batch_stride +
                                   static_cast<int64>(work.kv_head) * p.group_size * p.q_head_stride;
-#pragma unroll
-    for (int n = 0; n < kRowTiles; ++n) {
-      const int packed = work.first_row + first_row + n * kMmaTokens + lane / 4;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < T::BLOCK_M * kChunks; i += T::kWarps * kWarpSize) {
+      const int row = i / kChunks;
+      const int chunk = i % kChunks;
+      const int packed = work.first_row + row;
       const bool valid = packed < work.num_rows;
       const int token = packed / p.group_size;
       const int head = packed - token * p.group_size;
-      const uint16* const row =
-          queries + (valid ? token * p.q_token_stride + head * p.q_head_stride : 0) + lane % 4 * 2;
+      const int64 at = valid ? token * p.q_token_stride + head * p.q_head_stride : 0;
+      const uint32 to = chunk / kPanelChunks * (T::BLOCK_M * kPanelBytes) + row * kPanelBytes +
+                        ((chunk % kPanelChunks ^ (row & 7)) << 4);
+      cp_async_16(smem_address(smem) + T::kSmemQuery + to, queries + at + chunk * kChunkElements,
+                  valid ? 16 : 0);
+    }
+    cp_async_commit_group();
+  }
+
+  // The B fragments of the warp's rows: lane l has columns 2 * (l % 4) + {0, 1} and those 8 further
+  // of row l / 4.
+  __device__ __forceinline__ void load_queries() {
+    const int row = first_row + (lane & 7);
+    PanelRow at;
+    at.locate(smem_address(smem) + T::kSmemQuery, row, lane / 8);
 #pragma unroll
-      for (int step = 0; step < kQuerySteps; ++step) {
+    for (int n = 0; n < kRowTiles; ++n) {
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const uint16* const at = row + step * kMmaDepth + i * 8;
-          query[n][step][i] = valid ? *reinterpret_cast<const uint32*>(at) : 0u;
-        }
+      for (int step = 0; step < kQuerySteps; step += 2) {
+        uint32 b[4];
+        ldmatrix_x4(b, at.step[step % kPanelSteps] +
+                           step / kPanelSteps * (T::BLOCK_M * kPanelBytes) +
+                           n * kMmaTokens * kPanelBytes);
+        query[n][step][0] = b[0];
+        query[n][step][1] = b[1];
+        query[n][step + 1][0] = b[2];
+        query[n][step + 1][1] = b[3];
       }
     }
   }
@@ -310,17 +333,8 @@ struct SwapAb {
     tiles.release_values(step);
   }
 
-  // [streams][BLOCK_M][T::kOutputPitch]
-  __device__ __forceinline__ float* stream_output(int stream, int row) const {
-    return reinterpret_cast<float*>(smem) + (stream * T::BLOCK_M + row) * T::kOutputPitch;
-  }
-  // [streams][BLOCK_M]: maximum and sum of a row
-  __device__ __forceinline__ float2* stream_stats() const {
-    return reinterpret_cast<float2*>(smem + T::kSmemStats);
-  }
-
   // This stream's results to shared memory. Nobody copies any more, and all have read.
-  __device__ __forceinline__ void publish() {
+  __device__ __forceinline__ void publish(const Merge& merge) const {
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
 #pragma unroll
@@ -328,9 +342,9 @@ struct SwapAb {
         const float sum = column_sum(row_sum[n][i]);
         const int row = row_of(n, i);
         if (lane / 4 == 0) {
-          stream_stats()[tiles.stream * T::BLOCK_M + row] = make_float2(row_max[n][i], sum);
+          merge.stats()[tiles.stream * T::BLOCK_M + row] = make_float2(row_max[n][i], sum);
         }
-        float* const to = stream_output(tiles.stream, row) + lane / 4;
+        float* const to = merge.output(tiles.stream, row) + lane / 4;
 #pragma unroll
         for (int m = 0; m < kColumnTiles; ++m) {
           to[m * kMmaRows] = output[m][n][i];
@@ -339,133 +353,16 @@ struct SwapAb {
       }
     }
   }
-
-  // Merges the streams' results of a row. Writes it, where the CTAs of a cluster have the row's
-  // other splits to the place of the first stream: not normalized, to be merged with theirs. All
-  // lanes of a warp.
-  __device__ __forceinline__ void merge_streams(int row, int num_streams) {
-    float new_max = negative_infinity();
-    for (int stream = 0; stream < num_streams; ++stream) {
-      new_max = fmaxf(new_max, stream_stats()[stream * T::BLOCK_M + row].x);
-    }
-    const float subtract = scale.subtrahend(new_max);
-    float sum = 0.0f;
-    float factors[T::kStreams];
-#pragma unroll
-    for (int stream = 0; stream < T::kStreams; ++stream) {
-      factors[stream] = 0.0f;
-      if (stream < num_streams) {
-        const float2 stats = stream_stats()[stream * T::BLOCK_M + row];
-        factors[stream] = scale.rescale(stats.x, subtract);
-        sum += stats.y * factors[stream];
-      }
-    }
-    const RowTarget to = row_target<T::BLOCK_M, kHeadDim>(p, work, row, work.num_splits <= 1);
-    const float inverse = sum > 0.0f ? rcp(sum) : 0.0f;
-    if (p.merges_in_cluster == 0) {
-      if (lane == 0) to.write_lse(sum > 0.0f ? subtract + lg2(sum) : negative_infinity());
-    } else {
-      __syncwarp();  // all lanes have read the first stream's
-      if (lane == 0) stream_stats()[row] = make_float2(new_max, sum);
-    }
-#pragma unroll
-    for (int i = 0; i < kHeadDim / 4; i += kWarpSize) {
-      const int column = (i + lane) * 4;
-      if (column >= kHeadDim) break;
-      float value[4] = {};
-#pragma unroll
-      for (int stream = 0; stream < T::kStreams; ++stream) {
-        if (stream >= num_streams) break;
-        const float4 part = *reinterpret_cast<const float4*>(stream_output(stream, row) + column);
-        value[0] += part.x * factors[stream];
-        value[1] += part.y * factors[stream];
-        value[2] += part.z * factors[stream];
-        value[3] += part.w * factors[stream];
-      }
-      if (p.merges_in_cluster == 0) {
-        to.write_4(output_column(column), value, inverse);
-      } else {
-        *reinterpret_cast<float4*>(stream_output(0, row) + column) =
-            make_float4(value[0], value[1], value[2], value[3]);
-      }
-    }
-  }
-
-  // Where a column of V goes in a row of the output.
-  __device__ __forceinline__ int output_column(int column) const {
-    return T::kUnified ? unified_value_dim(column) : column;
-  }
-
-  // Merges what the CTAs of the cluster have of the rows; each of them writes some columns of some
-  // rows. Every CTA comes here, also one without work.
-  __device__ __forceinline__ void merge_cluster(int num_rows) {
-    constexpr int kSliceColumns = combine_columns(kHeadDim);
-    constexpr int kSlices = kHeadDim / kSliceColumns;
-    const int cluster_size = p.split_cap;
-    const int rank = static_cast<int>(cluster_ctarank());
-    const int num_parts = max(work.num_splits, 1);
-    barrier_cluster_arrive();
-    barrier_cluster_wait();
-    for (int slice = warp * cluster_size + rank; slice < num_rows * kSlices;
-         slice += T::kWarps * cluster_size) {
-      const int row = slice / kSlices;
-      const int column = slice % kSlices * kSliceColumns + lane * 4;
-      const bool has_column = lane * 4 < kSliceColumns;
-      // Lane i looks at part i.
-      const uint32 stats = smem_address(stream_stats() + row);
-      float part_max = negative_infinity();
-      float part_sum = 0.0f;
-      if (lane < num_parts) {
-        part_max = __int_as_float(ld_shared_cluster(mapa(stats, lane)));
-        part_sum = __int_as_float(ld_shared_cluster(mapa(stats + 4, lane)));
-      }
-      float new_max = part_max;
-#pragma unroll
-      for (int i = 1; i < kMaxClusterSplits; i *= 2) {
-        new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffu, new_max, i));
-      }
-      new_max = __shfl_sync(0xffffffffu, new_max, 0);
-      const float subtract = scale.subtrahend(new_max);
-      const float factor = scale.rescale(part_max, subtract);
-      float sum = part_sum * factor;
-#pragma unroll
-      for (int i = 1; i < kMaxClusterSplits; i *= 2) {
-        sum += __shfl_xor_sync(0xffffffffu, sum, i);
-      }
-      sum = __shfl_sync(0xffffffffu, sum, 0);
-      // All parts are under way at once: a remote read takes as long as one from L2.
-      uint32 part[kMaxClusterSplits][4];
-      const uint32 values = smem_address(stream_output(0, row) + (has_column ? column : 0));
-#pragma unroll
-      for (int i = 0; i < kMaxClusterSplits; ++i) {
-        if (i < num_parts) ld_shared_cluster_v4(part[i], mapa(values, i));
-      }
-      float value[4] = {};
-#pragma unroll
-      for (int i = 0; i < kMaxClusterSplits; ++i) {
-        const float of_part = __shfl_sync(0xffffffffu, factor, i);
-        if (i >= num_parts) continue;
-#pragma unroll
-        for (int j = 0; j < 4; ++j) value[j] += of_part * __int_as_float(part[i][j]);
-      }
-      const RowTarget to = row_target<T::BLOCK_M, kHeadDim>(p, work, row, true);
-      const bool seen = sum > 0.0f;
-      if (has_column) to.write_4(output_column(column), value, seen ? rcp(sum) : 0.0f);
-      if (slice % kSlices == 0 && lane == 0) {
-        to.write_lse(seen ? subtract + lg2(sum) : negative_infinity());
-      }
-    }
-    // Nobody ends while others may read its memory.
-    barrier_cluster_arrive();
-    barrier_cluster_wait();
-  }
 };
 
 template <KernelConfig kConfig, int kHeadDim, KvLayout kLayout, bool kSoftcap, bool kInvariant>
 __device__ __forceinline__ void swapab(const AttentionParams& p) {
   using T = StreamTraits<kConfig, kHeadDim, kLayout>;
+  using Cta = SwapAb<kConfig, kHeadDim, kLayout, kSoftcap>;
   static_assert(!kInvariant, "the streams of a row depend on the config");
   extern __shared__ __align__(1024) unsigned char smem[];
+  const bool in_cluster = p.merges_in_cluster != 0;
+  if (in_cluster) barrier_cluster_arrive();
   if (p.overlap == 0) griddepcontrol_wait();
   SplitWork work;
   const bool has_work = find_work<kConfig, kHeadDim, kInvariant>(p, work);
@@ -473,20 +370,33 @@ __device__ __forceinline__ void swapab(const AttentionParams& p) {
   tiles.start_early();
   griddepcontrol_wait();
   griddepcontrol_launch_dependents();
-  if (!has_work && p.merges_in_cluster == 0) return;
+  if (!has_work && !in_cluster) return;
+  const ScoreScale<kSoftcap> scale(p.sm_scale, p.softcap);
+  Cta cta{p, work, tiles, smem, scale};
+  cta.start_queries();
   tiles.start_late();
-  SwapAb<kConfig, kHeadDim, kLayout, kSoftcap> cta{p, work, tiles, smem,
-                                                   ScoreScale<kSoftcap>(p.sm_scale, p.softcap)};
   cta.start();
+  cp_async_wait_group<0>();
+  __syncthreads();
   cta.load_queries();
   for (int step = 0; step < tiles.num_steps; ++step) cta.run_step(step);
-  const int num_streams = min(T::kStreams, tiles.num_tiles);
+
+  const typename Cta::Merge merge{p, work, smem, scale, min(T::kStreams, tiles.num_tiles)};
   __syncthreads();
-  if (tiles.stream < num_streams) cta.publish();
+  if (tiles.stream < merge.num_streams) cta.publish(merge);
   __syncthreads();
-  const int num_rows = min(T::BLOCK_M, work.num_rows - work.first_row);
-  for (int row = cta.warp; row < num_rows; row += T::kWarps) cta.merge_streams(row, num_streams);
-  if (p.merges_in_cluster != 0) cta.merge_cluster(num_rows);
+  merge.weigh();
+  __syncthreads();
+  if (!in_cluster) {
+    merge.write();
+    return;
+  }
+  // All CTAs are there, so that their memory may be written; then all have written it.
+  barrier_cluster_wait();
+  merge.send();
+  barrier_cluster_arrive();
+  barrier_cluster_wait();
+  merge.receive();
 }
 
 }  // namespace attune

@@ -10,6 +10,7 @@ constexpr int kMmaDepth = 16;      // k of one mma
 constexpr int kPanelColumns = 64;  // 128 bytes: the columns over which the swizzle repeats
 constexpr int kPanelBytes = kPanelColumns * 2;
 constexpr int kPanelSteps = kPanelColumns / kMmaDepth;
+constexpr int kPanelChunks = kPanelColumns / kChunkElements;
 
 // Byte offset of a 16-byte chunk in a [rows, kColumns] bf16 tile. XOR with the row spreads the 8
 // rows of a matrix over all banks, so ldmatrix and cp.async are conflict-free for every kColumns

@@ -52,10 +52,19 @@ struct StreamTraits {
 
   // full K, full V, empty K, empty V of every slot
   static constexpr int kBarriersPerSlot = 4;
-  static constexpr int kSmemBarriers = stream_slots_bytes(kConfig, kHeadDim, kLayout);
+  static constexpr int kSmemQuery = stream_slots_bytes(kConfig, kHeadDim, kLayout);
+  static constexpr int kSmemBarriers = kSmemQuery + BLOCK_M * kHeadDim * kBytesPerElement;
   static constexpr int kSmemStats = kSmemBarriers + kStreams * kStages * kBarriersPerSlot * 8;
-  static_assert(kSmemStats + kStreams * BLOCK_M * 8 ==
-                    swapab_smem_bytes(kConfig, kHeadDim, kLayout),
+  static constexpr int kSmemFactors = kSmemStats + kStreams * BLOCK_M * 8;
+  static constexpr int kSmemRowOffset = kSmemFactors + kStreams * BLOCK_M * 4;
+  static constexpr int kSmemBytes = kSmemRowOffset + BLOCK_M * 8;
+  static_assert(kSmemBytes == swapab_smem_bytes(kConfig, kHeadDim, kLayout),
+                "one formula for the size");
+  // Where a cluster merges the splits.
+  static constexpr int kSmemReceived = (kSmemBytes + 15) / 16 * 16;
+  static constexpr int kSmemReceivedStats = kSmemReceived + BLOCK_M * kHeadDim * 4;
+  static_assert(kSmemReceivedStats + kMaxClusterSplits * BLOCK_M * 8 ==
+                    kSmemBytes + cluster_smem_bytes(kConfig, kHeadDim, kSmemBytes),
                 "one formula for the size");
 };
 
