@@ -211,11 +211,4 @@ constexpr int swapab_smem_bytes(const KernelConfig& config, int head_dim, KvLayo
          streams * config.block_m * (8 + 4) + config.block_m * 8;
 }
 
-// What a cluster that merges the splits needs beyond `bytes`:
-// padding | the rows' units | row maxima and sums of its CTAs.
-constexpr int cluster_smem_bytes(const KernelConfig& config, int head_dim, int bytes) {
-  return (bytes + 15) / 16 * 16 - bytes + config.block_m * head_dim * 4 +
-         kMaxClusterSplits * config.block_m * 8;
-}
-
 }  // namespace attune

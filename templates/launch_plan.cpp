@@ -56,10 +56,7 @@ LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate) {
   plan.page_size = problem.page_size;
   plan.unified = is_unified(problem.kv_layout);
   const bool clusters = merges_in_cluster(family, plan.num_row_blocks, plan.split_cap);
-  if (clusters) {
-    plan.split.cluster = {static_cast<unsigned>(plan.split_cap), 1, 1};
-    plan.split.smem_bytes += cluster_smem_bytes(config, problem.head_dim, plan.split.smem_bytes);
-  }
+  if (clusters) plan.split.cluster = {static_cast<unsigned>(plan.split_cap), 1, 1};
   plan.needs_combine = plan.split_cap > 1 && !clusters;
   if (plan.needs_combine) {
     const auto slices = static_cast<unsigned>(problem.head_dim / combine_columns(problem.head_dim));
@@ -67,6 +64,8 @@ LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate) {
     plan.combine.grid = {slices * rows, kv_heads, batch};
     plan.combine.block = {kCombineThreads, 1, 1};
     plan.combine.programmatic = true;
+  }
+  if (plan.split_cap > 1) {
     const std::size_t partial_rows = std::size_t{1} * problem.batch * problem.num_kv_heads *
                                      plan.num_row_blocks * plan.split_cap * config.block_m;
     plan.o_partial_bytes =

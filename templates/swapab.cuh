@@ -9,14 +9,13 @@
 //           tensor copies; num_stages slots per stream. Unified rows: one tile a stage. Tile i of
 //           the split belongs to stream i % kStreams. Queries stay in registers.
 // Smem      slots | Q | barriers | row maxima, sums and factors per stream | row offsets; at the end
-//           the outputs of the streams, where the slots were. In a cluster also: units | maxima and
-//           sums that its CTAs send.
+//           the outputs of the streams, where the slots were.
 // Sync      a warp alone with its stream waits for its copies and for nothing else. Warps that
 //           share one arrive at the barrier of a slot they have read; the first of them waits for
 //           the others before it fills the slot again. One __syncthreads before the streams are
 //           merged.
 // Clusters  with merges_in_cluster the CTAs of a row block's splits are one, and merge their results
-//           through distributed shared memory: no workspace, no combine.
+//           behind its barrier: no combine.
 // Overlap   keys that were there before the query tokens are under way before griddepcontrol.wait.
 // Limits    Family::static_limits. Rows that no query sees are read up to the buffer's capacity and
 //           whatever they hold changes nothing.
@@ -58,6 +57,10 @@ struct SwapAb {
   static constexpr int kTokenTiles = T::BLOCK_N / kMmaRows;    // m of the scores
   static constexpr int kQuerySteps = kHeadDim / kMmaDepth;     // k of the scores
   static constexpr int kColumnTiles = kHeadDim / kMmaRows;     // m of the output
+  static constexpr int kQueryChunks = kHeadDim / kChunkElements;
+  static constexpr int kQueryRowsPerPass = T::kWarps * kWarpSize / kQueryChunks;
+  static constexpr int kQueryCopies = (T::BLOCK_M + kQueryRowsPerPass - 1) / kQueryRowsPerPass;
+  static_assert(kQueryRowsPerPass > 0, "a pass is whole rows");
   // A chain of dependent mma takes 24 cycles each where 6 would do: the sums over head_dim are
   // spread over this many accumulators.
   static constexpr int kChains = kTokenTiles * kRowTiles >= 4 ? 1 : 4 / (kTokenTiles * kRowTiles);
@@ -76,7 +79,8 @@ struct SwapAb {
   KeyRange limits[kRowTiles][2];
   KeyRange unmasked;  // keys that every row of the warp sees
   float row_max[kRowTiles][2];
-  float row_sum[kRowTiles][2];  // over this thread's tokens
+  float row_sum[kRowTiles][2];       // over this thread's tokens
+  int64 query_offset[kQueryCopies];  // of this thread's chunks; -1: a padding row
   uint32 query[kRowTiles][kQuerySteps][2];
   float scores[kTokenTiles][kRowTiles][kChains][4];
   float output[kColumnTiles][kRowTiles][4];
@@ -120,27 +124,37 @@ struct SwapAb {
     }
   }
 
+  // Where this thread's chunks of the queries are, which is long arithmetic: before the wait.
+  __device__ __forceinline__ void locate_queries() {
+#pragma unroll
+    for (int i = 0; i < kQueryCopies; ++i) {
+      const int packed = work.first_row + query_row(i);
+      const int token = packed / p.group_size;
+      const int head = work.kv_head * p.group_size + packed - token * p.group_size;
+      query_offset[i] = packed < work.num_rows
+                            ? work.batch_idx * p.q_batch_stride + token * p.q_token_stride +
+                                  head * p.q_head_stride
+                            : -1;
+    }
+  }
   // Starts the copy of all rows of the block to shared memory, panels [BLOCK_M rows, 128 bytes].
   __device__ __forceinline__ void start_queries() const {
-    constexpr int kChunks = kHeadDim / kChunkElements;
-    const uint16* const queries = static_cast<const uint16*>(p.q) +
-                                  work.batch_idx * p.q_batch_stride +
-                                  static_cast<int64>(work.kv_head) * p.group_size * p.q_head_stride;
-#pragma unroll 4
-    for (int i = threadIdx.x; i < T::BLOCK_M * kChunks; i += T::kWarps * kWarpSize) {
-      const int row = i / kChunks;
-      const int chunk = i % kChunks;
-      const int packed = work.first_row + row;
-      const bool valid = packed < work.num_rows;
-      const int token = packed / p.group_size;
-      const int head = packed - token * p.group_size;
-      const int64 at = valid ? token * p.q_token_stride + head * p.q_head_stride : 0;
+    const int chunk = threadIdx.x % kQueryChunks;
+    const uint16* const queries = static_cast<const uint16*>(p.q) + chunk * kChunkElements;
+#pragma unroll
+    for (int i = 0; i < kQueryCopies; ++i) {
+      const int row = query_row(i);
+      if (row >= T::BLOCK_M) break;
+      const int64 at = query_offset[i];
       const uint32 to = chunk / kPanelChunks * (T::BLOCK_M * kPanelBytes) + row * kPanelBytes +
                         ((chunk % kPanelChunks ^ (row & 7)) << 4);
-      cp_async_16(smem_address(smem) + T::kSmemQuery + to, queries + at + chunk * kChunkElements,
-                  valid ? 16 : 0);
+      cp_async_16(smem_address(smem) + T::kSmemQuery + to, queries + (at < 0 ? 0 : at),
+                  at < 0 ? 0 : 16);
     }
     cp_async_commit_group();
+  }
+  __device__ __forceinline__ int query_row(int i) const {
+    return i * kQueryRowsPerPass + static_cast<int>(threadIdx.x) / kQueryChunks;
   }
 
   // The B fragments of the warp's rows: lane l has columns 2 * (l % 4) + {0, 1} and those 8 further
@@ -362,20 +376,20 @@ __device__ __forceinline__ void swapab(const AttentionParams& p) {
   static_assert(!kInvariant, "the streams of a row depend on the config");
   extern __shared__ __align__(1024) unsigned char smem[];
   const bool in_cluster = p.merges_in_cluster != 0;
-  if (in_cluster) barrier_cluster_arrive();
   if (p.overlap == 0) griddepcontrol_wait();
   SplitWork work;
   const bool has_work = find_work<kConfig, kHeadDim, kInvariant>(p, work);
   StreamTiles<T, kLayout> tiles(p, work, smem_address(smem), has_work);
+  const ScoreScale<kSoftcap> scale(p.sm_scale, p.softcap);
+  Cta cta{p, work, tiles, smem, scale};
   tiles.start_early();
+  cta.start();
+  cta.locate_queries();
   griddepcontrol_wait();
   griddepcontrol_launch_dependents();
   if (!has_work && !in_cluster) return;
-  const ScoreScale<kSoftcap> scale(p.sm_scale, p.softcap);
-  Cta cta{p, work, tiles, smem, scale};
   cta.start_queries();
   tiles.start_late();
-  cta.start();
   cp_async_wait_group<0>();
   __syncthreads();
   cta.load_queries();
@@ -385,18 +399,13 @@ __device__ __forceinline__ void swapab(const AttentionParams& p) {
   __syncthreads();
   if (tiles.stream < merge.num_streams) cta.publish(merge);
   __syncthreads();
-  merge.weigh();
+  if (has_work) merge.weigh();
   __syncthreads();
-  if (!in_cluster) {
-    merge.write();
-    return;
-  }
-  // All CTAs are there, so that their memory may be written; then all have written it.
-  barrier_cluster_wait();
-  merge.send();
+  if (has_work) merge.write();
+  if (!in_cluster) return;
   barrier_cluster_arrive();
   barrier_cluster_wait();
-  merge.receive();
+  if (work.num_splits > 1) merge.merge_cluster();
 }
 
 }  // namespace attune

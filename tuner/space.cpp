@@ -184,18 +184,8 @@ std::vector<int> split_caps(const Problem& problem, const Family& family,
     }
   }
   // Clusters leave SMs to the next launch, whose first tiles come in meanwhile.
-  const int smem_bytes = family.smem_bytes(config, problem.head_dim, problem.kv_layout);
-  const bool has_room = smem_bytes + cluster_smem_bytes(config, problem.head_dim, smem_bytes) <=
-                        device.max_smem_per_block_bytes;
   for (const int cap : {16, 8, 4}) {
-    if (has_room && cap <= limit && merges_in_cluster(family, row_blocks, cap)) {
-      wanted.push_back(cap);
-    }
-  }
-  if (!has_room) {
-    for (int& cap : wanted) {
-      while (merges_in_cluster(family, row_blocks, cap)) --cap;
-    }
+    if (cap <= limit && merges_in_cluster(family, row_blocks, cap)) wanted.push_back(cap);
   }
   std::vector<int> caps;
   for (const int cap : wanted) {

@@ -60,12 +60,6 @@ struct StreamTraits {
   static constexpr int kSmemBytes = kSmemRowOffset + BLOCK_M * 8;
   static_assert(kSmemBytes == swapab_smem_bytes(kConfig, kHeadDim, kLayout),
                 "one formula for the size");
-  // Where a cluster merges the splits.
-  static constexpr int kSmemReceived = (kSmemBytes + 15) / 16 * 16;
-  static constexpr int kSmemReceivedStats = kSmemReceived + BLOCK_M * kHeadDim * 4;
-  static_assert(kSmemReceivedStats + kMaxClusterSplits * BLOCK_M * 8 ==
-                    kSmemBytes + cluster_smem_bytes(kConfig, kHeadDim, kSmemBytes),
-                "one formula for the size");
 };
 
 // A tile of a stream: keys [begin, begin + kTokens), of which `keys` are there to be read.
@@ -90,6 +84,7 @@ template <typename T, KvLayout kLayout>
 struct StreamTiles {
   static constexpr int BLOCK_N = T::BLOCK_N;
   using Tile = StreamTile<BLOCK_N>;
+  static constexpr int kEarlyBytes = 48 << 10;
   // The first warp of a stream fills the slot it has left in the step before, which the others have
   // left by then too; with two slots it has to wait for them instead.
   static constexpr int kLag = T::kRowGroups > 1 && T::kStages > 2 ? 1 : 0;
@@ -152,13 +147,18 @@ struct StreamTiles {
     return one;
   }
 
-  // Copies of tiles that hold no new key, as many as there are slots.
+  // Copies of tiles that hold no new key. In a cluster, which leaves SMs to the next launch, all
+  // that there are slots for; else there is little time until the queries are read, which would
+  // wait behind the tiles.
   __device__ __forceinline__ void start_early() {
-    if (p.overlap != 0) start_below(work.kv_len - p.seqlen_q);
+    constexpr int kTiles = (kEarlyBytes + T::kSlotBytes - 1) / T::kSlotBytes;
+    if (p.overlap == 0) return;
+    const int most = p.merges_in_cluster != 0 ? T::kStages : stream < kTiles ? 1 : 0;
+    start_below(work.kv_len - p.seqlen_q, most);
   }
   // The others of the first round. Afterwards every warp sees the barriers.
   __device__ __forceinline__ void start_late() {
-    start_below(work.end);
+    start_below(work.end, T::kStages);
     __syncthreads();
   }
 
@@ -202,9 +202,9 @@ struct StreamTiles {
     return barriers_ + (slot * T::kBarriersPerSlot + which) * 8;
   }
 
-  __device__ __forceinline__ void start_below(int end) {
+  __device__ __forceinline__ void start_below(int end, int most) {
     if (!leads_) return;
-    while (num_started < min(T::kStages, num_steps)) {
+    while (num_started < min(most, num_steps)) {
       if (tile(num_started).keys.end > end) return;
       start_keys(num_started);
       if constexpr (!T::kUnified) start_values(num_started);
