@@ -88,23 +88,20 @@ struct StreamMerge {
   // all of them. Through the workspace: distributed shared memory takes 2300 cycles for 16 KB of
   // every CTA to be sent, and as many with the barriers to be fetched [h200].
   __device__ __forceinline__ void merge_cluster() const {
-    const int rank = static_cast<int>(cluster_ctarank());
     const int per_cta = num_rows * kRowUnits / p.split_cap;  // the largest cluster divides a row
+    barrier_cluster_arrive();
+    SplitUnit unit = split_unit(per_cta, threadIdx.x);  // while the others come
+    barrier_cluster_wait();
+    if (work.num_splits <= 1) return;
     for (int i = threadIdx.x; i < per_cta; i += kThreads) {
-      const int unit = rank * per_cta + i;
-      const int row = unit / kRowUnits;
-      const int64 first =
-          partial_row(work.batch_idx, p.num_kv_heads, work.kv_head, p.num_row_blocks,
-                      work.row_block, p.split_cap, 0, BLOCK_M, row);
-      const float* const lse_partial = p.lse_partial + first;
-      const float* const o_partial = p.o_partial + first * kHeadDim + unit % kRowUnits * 4;
+      if (i >= kThreads) unit = split_unit(per_cta, i);
       float lse[kMaxClusterSplits];
       uint32 value[kMaxClusterSplits][4];
 #pragma unroll
       for (int part = 0; part < kMaxClusterSplits; ++part) {
         if (part >= work.num_splits) continue;
-        ld_global_cg_v4(value[part], o_partial + part * (BLOCK_M * kHeadDim));
-        lse[part] = lse_partial[part * BLOCK_M];
+        ld_global_cg_v4(value[part], unit.o_partial + part * (BLOCK_M * kHeadDim));
+        lse[part] = unit.lse_partial[part * BLOCK_M];
       }
       float new_max = negative_infinity();
 #pragma unroll
@@ -126,17 +123,33 @@ struct StreamMerge {
       }
       const bool seen = weight > 0.0f;
       const float inverse = seen ? rcp(weight) : 0.0f;
-      const RowTarget to = row_target<BLOCK_M, kHeadDim>(p, work, row, true);
       // Partial results are in the order of the output already.
-      write_out(to.offset + unit % kRowUnits * 4,
+      write_out(unit.to.offset + unit.column,
                 make_float4(sum.x * inverse, sum.y * inverse, sum.z * inverse, sum.w * inverse));
-      if (unit % kRowUnits == 0) {
-        to.write_lse(seen ? subtract + lg2(weight) : negative_infinity());
+      if (unit.column == 0) {
+        unit.to.write_lse(seen ? subtract + lg2(weight) : negative_infinity());
       }
     }
   }
 
  private:
+  // A unit of all splits.
+  struct SplitUnit {
+    const float* o_partial;  // of the first split
+    const float* lse_partial;
+    RowTarget to;
+    int column;
+  };
+  __device__ __forceinline__ SplitUnit split_unit(int per_cta, int i) const {
+    const int idx = static_cast<int>(cluster_ctarank()) * per_cta + i;
+    const int row = min(idx / kRowUnits, num_rows - 1);
+    const int column = idx % kRowUnits * 4;
+    const int64 first = partial_row(work.batch_idx, p.num_kv_heads, work.kv_head, p.num_row_blocks,
+                                    work.row_block, p.split_cap, 0, BLOCK_M, row);
+    return {p.o_partial + first * kHeadDim + column, p.lse_partial + first,
+            row_target<BLOCK_M, kHeadDim>(p, work, row, true), column};
+  }
+
   static __device__ __forceinline__ void add(float4& sum, const float4& value, float factor) {
     sum.x += value.x * factor;
     sum.y += value.y * factor;
@@ -149,10 +162,13 @@ struct StreamMerge {
     const int row = unit / kRowUnits;
     const int column = unit % kRowUnits * 4;
     float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (num_streams == 0) return sum;
 #pragma unroll
     for (int i = 0; i < T::kStreams; ++i) {
-      if (i >= num_streams) break;
-      add(sum, *reinterpret_cast<const float4*>(output(i, row) + column),
+      // One without anything has factor 0; the last one's memory stands in for its own. A branch
+      // would make the loads wait for each other.
+      const int from = min(i, num_streams - 1);
+      add(sum, *reinterpret_cast<const float4*>(output(from, row) + column),
           factors()[i * BLOCK_M + row]);
     }
     return sum;

@@ -57,6 +57,7 @@ struct SwapAb {
   static constexpr int kTokenTiles = T::BLOCK_N / kMmaRows;    // m of the scores
   static constexpr int kQuerySteps = kHeadDim / kMmaDepth;     // k of the scores
   static constexpr int kColumnTiles = kHeadDim / kMmaRows;     // m of the output
+  static constexpr int kAhead = 4;                             // fragments of a warp under way
   static constexpr int kQueryChunks = kHeadDim / kChunkElements;
   static constexpr int kQueryRowsPerPass = T::kWarps * kWarpSize / kQueryChunks;
   static constexpr int kQueryCopies = (T::BLOCK_M + kQueryRowsPerPass - 1) / kQueryRowsPerPass;
@@ -193,16 +194,28 @@ struct SwapAb {
     }
     PanelRow row;
     row.locate(k_tile, a_fragment_row(lane), a_fragment_chunk(lane));
-#pragma unroll
-    for (int step = 0; step < kQuerySteps; ++step) {
+    // Fragments of some steps are on their way while those before are multiplied: alone on its
+    // part of the SM, a warp would wait for every one.
+    uint32 a[kAhead][kTokenTiles][4];
+    const auto load = [&](int step) {
 #pragma unroll
       for (int m = 0; m < kTokenTiles; ++m) {
-        uint32 a[4];
-        ldmatrix_x4(a, row.step[step % kPanelSteps] + step / kPanelSteps * T::kPanelTileBytes +
-                           m * kMmaRows * kPanelBytes);
+        ldmatrix_x4(a[step % kAhead][m], row.step[step % kPanelSteps] +
+                                             step / kPanelSteps * T::kPanelTileBytes +
+                                             m * kMmaRows * kPanelBytes);
+      }
+    };
+#pragma unroll
+    for (int step = 0; step < kAhead - 1; ++step) load(step);
+#pragma unroll
+    for (int step = 0; step < kQuerySteps; ++step) {
+      if (step + kAhead - 1 < kQuerySteps) load(step + kAhead - 1);
+#pragma unroll
+      for (int m = 0; m < kTokenTiles; ++m) {
 #pragma unroll
         for (int n = 0; n < kRowTiles; ++n) {
-          mma_m16n8k16(scores[m][n][step % kChains], a, query[n][step][0], query[n][step][1]);
+          mma_m16n8k16(scores[m][n][step % kChains], a[step % kAhead][m], query[n][step][0],
+                       query[n][step][1]);
         }
       }
     }
@@ -308,21 +321,27 @@ struct SwapAb {
         readable[0] = tile.readable_pair(first);
         readable[1] = tile.readable_pair(first + 8);
       }
+      uint32 a[kAhead][4];
+      const auto load = [&](int column) {
+        ldmatrix_x4_trans(a[column % kAhead], row.step[column % kPanelSteps] +
+                                                  column / kPanelSteps * T::kPanelTileBytes +
+                                                  m * kMmaRows * kPanelBytes);
+      };
+#pragma unroll
+      for (int column = 0; column < kAhead - 1; ++column) load(column);
 #pragma unroll
       for (int column = 0; column < kColumnTiles; ++column) {
-        uint32 a[4];
-        ldmatrix_x4_trans(a, row.step[column % kPanelSteps] +
-                                 column / kPanelSteps * T::kPanelTileBytes +
-                                 m * kMmaRows * kPanelBytes);
+        if (column + kAhead - 1 < kColumnTiles) load(column + kAhead - 1);
+        uint32(&v)[4] = a[column % kAhead];
         if constexpr (kMasked) {
-          a[0] &= readable[0];
-          a[1] &= readable[0];
-          a[2] &= readable[1];
-          a[3] &= readable[1];
+          v[0] &= readable[0];
+          v[1] &= readable[0];
+          v[2] &= readable[1];
+          v[3] &= readable[1];
         }
 #pragma unroll
         for (int n = 0; n < kRowTiles; ++n) {
-          mma_m16n8k16(output[column][n], a, probabilities[m][n][0], probabilities[m][n][1]);
+          mma_m16n8k16(output[column][n], v, probabilities[m][n][0], probabilities[m][n][1]);
         }
       }
     }
@@ -402,10 +421,7 @@ __device__ __forceinline__ void swapab(const AttentionParams& p) {
   if (has_work) merge.weigh();
   __syncthreads();
   if (has_work) merge.write();
-  if (!in_cluster) return;
-  barrier_cluster_arrive();
-  barrier_cluster_wait();
-  if (work.num_splits > 1) merge.merge_cluster();
+  if (in_cluster) merge.merge_cluster();
 }
 
 }  // namespace attune

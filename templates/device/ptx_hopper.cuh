@@ -198,6 +198,20 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load(uint32 smem, const voi
                      "], [%2];", "r"(smem), "l"(tensor_map), "r"(mbarrier), "n"(0))
 }
 
+// The same for what is read once: its lines are the first that leave L2, and what is used again
+// stays.
+template <int kRank>
+__device__ __forceinline__ void cp_async_bulk_tensor_load_once(uint32 smem, const void* tensor_map,
+                                                               const int (&at)[kRank],
+                                                               uint32 mbarrier) {
+  static_assert(kRank >= 1 && kRank <= 5, "tensor maps have 1 to 5 dimensions");
+  uint64 policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  ATTUNE_TENSOR_COPY(
+      ".shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, ",
+      "], [%2], %3;", "r"(smem), "l"(tensor_map), "r"(mbarrier), "l"(policy))
+}
+
 // The same to every CTA of the cluster whose bit is set in `cta_mask`, at the offsets of `smem` and
 // `mbarrier` in each.
 template <int kRank>

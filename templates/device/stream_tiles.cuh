@@ -244,7 +244,7 @@ struct StreamTiles {
       at[1] = one.begin & ((1 << p.page_shift) - 1);
       at[4] = p.block_table[work.sequence * p.block_table_stride + (one.begin >> p.page_shift)];
     }
-    cp_async_bulk_tensor_load<5>(to, &map, at, full);
+    cp_async_bulk_tensor_load_once<5>(to, &map, at, full);
   }
 
   uint32 slots_;

@@ -117,6 +117,12 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load(uint32 smem, const voi
   attune_host_abi->bulk_load(&copy);
 }
 template <int kRank>
+__device__ __forceinline__ void cp_async_bulk_tensor_load_once(uint32 smem, const void* tensor_map,
+                                                               const int (&at)[kRank],
+                                                               uint32 mbarrier) {
+  cp_async_bulk_tensor_load(smem, tensor_map, at, mbarrier);
+}
+template <int kRank>
 __device__ __forceinline__ void cp_async_bulk_tensor_load_multicast(
     uint32 smem, const void* tensor_map, const int (&at)[kRank], uint32 mbarrier, uint16 cta_mask) {
   host::BulkCopy copy = host::box_copy(smem, tensor_map, at);
