@@ -188,16 +188,12 @@ constexpr StreamGrid stream_grid(const KernelConfig& config, int head_dim) {
   return {warp_rows, row_groups, config.num_warps / row_groups};
 }
 
-// Row pitch of the streams' outputs in floats: 4 of padding put the rows of an mma's columns into
-// different banks.
-constexpr int stream_output_pitch(int head_dim) { return head_dim + 4; }
-
 // The slots of all streams in bytes; at the end the streams' outputs lie there.
 constexpr int stream_slots_bytes(const KernelConfig& config, int head_dim, KvLayout layout) {
   const int streams = stream_grid(config, head_dim).streams;
   const int slots =
       streams * config.num_stages * kv_stage_elements(config, head_dim, layout) * kBytesPerElement;
-  const int outputs = streams * config.block_m * stream_output_pitch(head_dim) * 4;
+  const int outputs = streams * config.block_m * head_dim * 4;
   return slots > outputs ? slots : outputs;
 }
 

@@ -11,8 +11,7 @@
 
 namespace attune {
 
-// Four columns of a row are a unit: what a thread merges at a time. Every thread of the CTA calls
-// every function, with a CTA barrier between them.
+// Every thread of the CTA calls every function, with a CTA barrier between them.
 template <typename T, int kHeadDim, typename Scale>
 struct StreamMerge {
   static constexpr int BLOCK_M = T::BLOCK_M;
@@ -26,9 +25,11 @@ struct StreamMerge {
   int num_streams;  // that have anything
   int num_rows = min(BLOCK_M, work.num_rows - work.first_row);
 
-  // [streams][BLOCK_M][T::kOutputPitch]
-  __device__ __forceinline__ float* output(int stream, int row) const {
-    return reinterpret_cast<float*>(smem) + (stream * BLOCK_M + row) * T::kOutputPitch;
+  // [streams][BLOCK_M / 8][head_dim][8 rows]: the order in which a warp's stores of two rows meet
+  // no bank twice.
+  __device__ __forceinline__ float* output(int stream, int row, int column) const {
+    return reinterpret_cast<float*>(smem) + stream * (BLOCK_M * kHeadDim) +
+           (row / kMmaTokens * kHeadDim + column) * kMmaTokens + row % kMmaTokens;
   }
   // [streams][BLOCK_M], maximum and sum of a row
   __device__ __forceinline__ float2* stats() const {
@@ -71,21 +72,22 @@ struct StreamMerge {
   }
 
   // Writes the rows: fp32 to the workspace where there are other splits, else bf16 to the caller.
+  // A thread takes four rows of a column at a time.
   __device__ __forceinline__ void write() const {
-#pragma unroll 4
-    for (int unit = threadIdx.x; unit < num_rows * kRowUnits; unit += kThreads) {
-      const int row = unit / kRowUnits;
-      const int64 at = row_offset()[row] + output_column(unit % kRowUnits * 4);
-      if (work.num_splits > 1) {
-        *reinterpret_cast<float4*>(p.o_partial + at) = merged(unit);
-      } else {
-        write_out(at, merged(unit));
-      }
+    constexpr int kQuads = BLOCK_M * kHeadDim / 4;
+    constexpr int kBatch = kQuads % (4 * kThreads) == 0 ? 4 : 1;
+    for (int first = threadIdx.x; first < kQuads; first += kBatch * kThreads) {
+      // Stores would hold up the loads behind them.
+      float4 sum[kBatch];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) sum[i] = merged(first + i * kThreads);
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) write_quad(first + i * kThreads, sum[i]);
     }
   }
 
-  // Merges the splits of the rows, which the CTAs of the cluster have written: a CTA some units of
-  // all of them. Through the workspace: distributed shared memory takes 2300 cycles for 16 KB of
+  // Merges the splits of the rows, which the CTAs of the cluster have written: each some units of
+  // all of them, four columns of a row. Through the workspace: distributed shared memory takes 2300 cycles for 16 KB of
   // every CTA to be sent, and as many with the barriers to be fetched [h200].
   __device__ __forceinline__ void merge_cluster() const {
     const int per_cta = num_rows * kRowUnits / p.split_cap;  // the largest cluster divides a row
@@ -124,8 +126,9 @@ struct StreamMerge {
       const bool seen = weight > 0.0f;
       const float inverse = seen ? rcp(weight) : 0.0f;
       // Partial results are in the order of the output already.
-      write_out(unit.to.offset + unit.column,
-                make_float4(sum.x * inverse, sum.y * inverse, sum.z * inverse, sum.w * inverse));
+      uint16* const out = static_cast<uint16*>(p.out) + unit.to.offset + unit.column;
+      *reinterpret_cast<uint2*>(out) = make_uint2(cvt_bf16x2(sum.x * inverse, sum.y * inverse),
+                                                  cvt_bf16x2(sum.z * inverse, sum.w * inverse));
       if (unit.column == 0) {
         unit.to.write_lse(seen ? subtract + lg2(weight) : negative_infinity());
       }
@@ -157,10 +160,12 @@ struct StreamMerge {
     sum.w += value.w * factor;
   }
 
-  // The streams' sum of a unit.
-  __device__ __forceinline__ float4 merged(int unit) const {
-    const int row = unit / kRowUnits;
-    const int column = unit % kRowUnits * 4;
+  static __device__ __forceinline__ int row_of_quad(int quad) {
+    return quad / (2 * kHeadDim) * kMmaTokens + quad % 2 * 4;
+  }
+
+  // The streams' sum of four rows of a column.
+  __device__ __forceinline__ float4 merged(int quad) const {
     float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     if (num_streams == 0) return sum;
 #pragma unroll
@@ -168,15 +173,31 @@ struct StreamMerge {
       // One without anything has factor 0; the last one's memory stands in for its own. A branch
       // would make the loads wait for each other.
       const int from = min(i, num_streams - 1);
-      add(sum, *reinterpret_cast<const float4*>(output(from, row) + column),
-          factors()[i * BLOCK_M + row]);
+      const float4 value = reinterpret_cast<const float4*>(output(from, 0, 0))[quad];
+      const float4 factor =
+          *reinterpret_cast<const float4*>(factors() + i * BLOCK_M + row_of_quad(quad));
+      sum.x += value.x * factor.x;
+      sum.y += value.y * factor.y;
+      sum.z += value.z * factor.z;
+      sum.w += value.w * factor.w;
     }
     return sum;
   }
 
-  __device__ __forceinline__ void write_out(int64 at, const float4& value) const {
-    *reinterpret_cast<uint2*>(static_cast<uint16*>(p.out) + at) =
-        make_uint2(cvt_bf16x2(value.x, value.y), cvt_bf16x2(value.z, value.w));
+  __device__ __forceinline__ void write_quad(int quad, const float4& value) const {
+    const int row = row_of_quad(quad);
+    const int column = output_column(quad / 2 % kHeadDim);
+    const float of_row[4] = {value.x, value.y, value.z, value.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (row + i >= num_rows) break;
+      const int64 at = row_offset()[row + i] + column;
+      if (work.num_splits > 1) {
+        p.o_partial[at] = of_row[i];
+      } else {
+        static_cast<uint16*>(p.out)[at] = static_cast<uint16>(cvt_bf16x2(of_row[i], 0.0f));
+      }
+    }
   }
 };
 

@@ -373,15 +373,17 @@ struct SwapAb {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const float sum = column_sum(row_sum[n][i]);
-        const int row = row_of(n, i);
         if (lane / 4 == 0) {
-          merge.stats()[tiles.stream * T::BLOCK_M + row] = make_float2(row_max[n][i], sum);
+          merge.stats()[tiles.stream * T::BLOCK_M + row_of(n, i)] = make_float2(row_max[n][i], sum);
         }
-        float* const to = merge.output(tiles.stream, row) + lane / 4;
+      }
+      float* const to = merge.output(tiles.stream, row_of(n, 0), lane / 4);
 #pragma unroll
-        for (int m = 0; m < kColumnTiles; ++m) {
-          to[m * kMmaRows] = output[m][n][i];
-          to[m * kMmaRows + 8] = output[m][n][i + 2];
+      for (int m = 0; m < kColumnTiles; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          *reinterpret_cast<float2*>(to + (m * kMmaRows + half * 8) * kMmaTokens) =
+              make_float2(output[m][n][2 * half], output[m][n][2 * half + 1]);
         }
       }
     }

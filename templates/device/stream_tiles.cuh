@@ -48,7 +48,6 @@ struct StreamTraits {
   static constexpr int kPanelTileBytes = BLOCK_N * kPanelBytes;
   static constexpr int kTileBytes = BLOCK_N * kColumns * kBytesPerElement;
   static constexpr int kSlotBytes = (kUnified ? 1 : 2) * kTileBytes;
-  static constexpr int kOutputPitch = stream_output_pitch(kHeadDim);
 
   // full K, full V, empty K, empty V of every slot
   static constexpr int kBarriersPerSlot = 4;
