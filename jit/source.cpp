@@ -56,6 +56,10 @@ std::string_view enumerator_of(KvLayout layout) {
   throw InvalidArgument("unknown KV layout", fmt::format("value={}", static_cast<int>(layout)));
 }
 
+// Only sm_90a has wgmma.
+constexpr std::string_view kWgmmaArch = "sm_90a";
+constexpr std::string_view kWgmmaDefine = "#define ATTUNE_ARCH_SM90A 1\n";
+
 constexpr std::string_view kAttentionText =
     R"(#include "{entry_file}"
 
@@ -181,6 +185,7 @@ Source attention_source(const Variant& variant) {
                                fmt::arg("head_dim", variant.head_dim),
                                fmt::arg("invariant", variant.invariant));
   }
+  if (family.only_arch == kWgmmaArch) source.text.insert(0, kWgmmaDefine);
   source.headers = included_files(source.text, find_embedded);
   return source;
 }
@@ -190,8 +195,7 @@ Source probe_source(const std::string& arch) {
   source.symbols = {"fill_noise", "probe_read", "probe_tensor"};
   source.text = fmt::format(kProbeText, fmt::arg("fill_bytes", sizeof(FillParams)),
                             fmt::arg("probe_bytes", sizeof(ProbeParams)));
-  // Only sm_90a has wgmma.
-  if (arch == "sm_90a") source.text.insert(0, "#define ATTUNE_ARCH_SM90A 1\n");
+  if (arch == kWgmmaArch) source.text.insert(0, kWgmmaDefine);
   source.headers = included_files(source.text, find_embedded);
   return source;
 }

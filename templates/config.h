@@ -207,4 +207,35 @@ constexpr int swapab_smem_bytes(const KernelConfig& config, int head_dim, KvLayo
          streams * config.block_m * (8 + 4) + config.block_m * 8;
 }
 
+// What a cluster that merges the splits needs beyond `bytes`:
+// padding | the rows' units | row maxima and sums of its CTAs.
+constexpr int cluster_smem_bytes(const KernelConfig& config, int head_dim, int bytes) {
+  return (bytes + 15) / 16 * 16 - bytes + config.block_m * head_dim * 4 +
+         kMaxClusterSplits * config.block_m * 8;
+}
+
+// The wgmma kernel: a producer and two consumer warpgroups, 64 rows.
+constexpr int kWgmmaHeadDim = 512;
+constexpr int kWgmmaBlockM = 64;
+constexpr int kWgmmaWarps = 12;
+// Panels of 64 columns that a bulk copy brings: half a row, or what divides the parts of a unified
+// one.
+constexpr int wgmma_box_panels(KvLayout layout) { return is_unified(layout) ? 2 : 4; }
+// P and its row factors are handed over in turn; P of unified rows lies in their slots.
+constexpr int wgmma_p_buffers(const KernelConfig& config, KvLayout layout) {
+  return is_unified(layout) ? config.num_stages : 2;
+}
+// Shared memory of one CTA of the wgmma kernel in bytes:
+// Q | K slots | V slots | P | row factors | row offsets | row inverses | mbarriers.
+constexpr int wgmma_smem_bytes(const KernelConfig& config, int head_dim, KvLayout layout) {
+  const int rows = config.block_m;
+  const int buffers = wgmma_p_buffers(config, layout);
+  const int tiles =
+      rows * head_dim + config.num_stages * kv_stage_elements(config, head_dim, layout);
+  const int probabilities = is_unified(layout) ? 0 : buffers * rows * 64;
+  const int parts = is_unified(layout) ? 2 : 4;
+  const int barriers = 2 * config.num_stages * parts + 2 * buffers;
+  return (tiles + probabilities) * kBytesPerElement + rows * (4 * buffers + 8 + 4) + 8 * barriers;
+}
+
 }  // namespace attune

@@ -15,12 +15,18 @@ namespace {
 std::optional<Unsupported> splitkv_limits(const KernelConfig& config, int head_dim, KvLayout);
 std::optional<Unsupported> tiled_limits(const KernelConfig& config, int head_dim, KvLayout);
 std::optional<Unsupported> swapab_limits(const KernelConfig& config, int head_dim, KvLayout);
+std::optional<Unsupported> wgmma_limits(const KernelConfig& config, int head_dim, KvLayout layout);
 bool tries_tile(const KernelConfig& config, int head_dim, KvLayout);
 bool tries_stream(const KernelConfig& config, int head_dim, KvLayout);
 TensorBox no_tensor_box(const KernelConfig&, int, KvLayout) { return {}; }
 // A whole tile.
 TensorBox tile_box(const KernelConfig& config, int head_dim, KvLayout layout) {
   return {config.block_n, kv_row_columns(layout, head_dim) / 64};
+}
+
+// What arrives and is freed together.
+TensorBox wgmma_tensor_box(const KernelConfig& config, int, KvLayout layout) {
+  return {config.block_n, wgmma_box_panels(layout)};
 }
 
 constexpr std::array kFamilies = {
@@ -57,6 +63,17 @@ constexpr std::array kFamilies = {
            .template_limits = swapab_limits,
            .is_worth_trying = tries_stream,
            .tensor_box = tile_box},
+    Family{.name = "wgmma",
+           .entry_file = "templates/wgmma.cuh",
+           .entry_function = "attune::wgmma",
+           .min_compute_capability = 90,
+           .only_arch = "sm_90a",
+           .splits_keys = true,
+           .merges_in_clusters = false,
+           .smem_bytes = wgmma_smem_bytes,
+           .template_limits = wgmma_limits,
+           .is_worth_trying = tries_tile,
+           .tensor_box = wgmma_tensor_box},
 };
 
 const EmbeddedFile& embedded_file(std::string_view name) {
@@ -193,6 +210,29 @@ std::optional<Unsupported> tiled_limits(const KernelConfig& config, int head_dim
   return std::nullopt;
 }
 
+std::optional<Unsupported> wgmma_limits(const KernelConfig& config, int head_dim, KvLayout layout) {
+  if (head_dim != kWgmmaHeadDim) {
+    return Unsupported{fmt::format("head_dim={}: two warpgroups share the {} columns of an output",
+                                   head_dim, kWgmmaHeadDim)};
+  }
+  if (config.block_m != kWgmmaBlockM || config.num_warps != kWgmmaWarps) {
+    return Unsupported{
+        fmt::format("block_m={} num_warps={}: a producer and two consumer "
+                    "warpgroups work on {} rows with {} warps",
+                    config.block_m, config.num_warps, kWgmmaBlockM, kWgmmaWarps)};
+  }
+  if (config.block_n != 32 && config.block_n != 64) {
+    return Unsupported{fmt::format("block_n={}: P is one panel of 32 or 64 keys", config.block_n)};
+  }
+  if (layout == KvLayout::kRing) {
+    return Unsupported{"a box of rows does not wrap at the end of a ring"};
+  }
+  if (is_unified(layout) && config.num_stages < 2) {
+    return Unsupported{"num_stages=1: the scores of a unified tile run ahead of its values"};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::string text_of(const KernelConfig& config) {
@@ -268,7 +308,7 @@ std::vector<KernelConfig> Family::configs(int head_dim, KvLayout layout) const {
   for (const int block_m : {8, 16, 32, 64, 128}) {
     for (const int block_n : {16, 32, 64, 128}) {
       for (const int num_stages : {1, 2, 3, 4}) {
-        for (const int num_warps : {2, 4, 8, 16}) {
+        for (const int num_warps : {2, 4, 8, 12, 16}) {
           const KernelConfig config{block_m, block_n, num_stages, num_warps};
           if (!static_limits(config, head_dim, layout) &&
               is_worth_trying(config, head_dim, layout)) {
@@ -321,6 +361,11 @@ std::optional<Unsupported> Family::supports(const Problem& problem,
         fmt::format("window={}: its tiles would begin inside of pages and end in "
                     "others",
                     problem.window)};
+  }
+  const int box_rows = tensor_box(config, problem.head_dim, problem.kv_layout).rows;
+  if (is_paged(problem.kv_layout) && box_rows > problem.page_size) {
+    return Unsupported{fmt::format("block_n={}: a tile is one box and lies in one page of {} rows",
+                                   box_rows, problem.page_size)};
   }
   if (problem.op == Op::kPrefill && name == "swapab") {
     return Unsupported{"swapab is made for few rows"};

@@ -1,0 +1,57 @@
+// Shared-memory operands of wgmma in panels of 64 columns with the 128-byte swizzle, as bulk copies
+// with a tensor map write them, and the roles of a kernel's warpgroups.
+#pragma once
+
+#include "templates/config.h"
+#include "templates/device/mma.cuh"
+#include "templates/device/ptx_hopper.cuh"
+
+namespace attune {
+
+constexpr int kWarpGroupThreads = 128;
+constexpr int kWarpGroupWarps = kWarpGroupThreads / kWarpSize;
+constexpr int kSwizzleBytes = 1024;  // panels begin at multiples of it
+
+// Byte offset of a 16-byte chunk in a panel: the swizzle of ldmatrix and of bulk copies alike.
+__device__ __forceinline__ uint32 panel_offset(int row, int chunk) {
+  return swizzled_offset<kPanelColumns>(row, chunk);
+}
+
+// Descriptors (kernels.md 5.3): start >> 4, leading offset >> 4 << 16, 1024 bytes between groups of
+// 8 rows, 128-byte swizzle. Adding `bytes >> 4` moves one.
+constexpr uint64 kPanelDescriptor =
+    static_cast<uint64>(kSwizzleBytes >> 4) << 32 | static_cast<uint64>(1) << 62;
+
+// Operand that is contiguous along k: a step of 16 is kStepBytes inside a panel.
+constexpr int kStepBytes = kMmaDepth * kBytesPerElement;
+__device__ __forceinline__ uint64 row_descriptor(uint32 panel) {
+  return kPanelDescriptor | panel >> 4;
+}
+
+// B operand that is contiguous along N (V, whose k are tokens): the panels of `panel_bytes` are
+// 64 columns of N each, a step of 16 tokens is kTokenStepBytes.
+constexpr int kTokenStepBytes = kMmaDepth * kPanelBytes;
+__device__ __forceinline__ uint64 token_descriptor(uint32 panel, int panel_bytes) {
+  return kPanelDescriptor | static_cast<uint64>(panel_bytes >> 4) << 16 | panel >> 4;
+}
+
+// Which slot of a ring of kSlots a role is at, and the parity of its current phase.
+template <int kSlots>
+struct RingPlace {
+  int slot = 0;
+  uint32 parity = 0;
+
+  __device__ __forceinline__ void advance() {
+    if (++slot < kSlots) return;
+    slot = 0;
+    parity ^= 1;
+  }
+};
+
+// One arrival for the whole warp, after all of its lanes.
+__device__ __forceinline__ void warp_arrive(uint32 mbarrier, int lane) {
+  __syncwarp();
+  if (lane == 0) mbarrier_arrive(mbarrier);
+}
+
+}  // namespace attune

@@ -1,0 +1,360 @@
+// Computes  attention of one KV split of one sequence and KV head for a block of 64 packed query
+//           rows (token-major, head-minor), with bulk copies and wgmma. Results as in splitkv.cuh.
+// Grid      (num_row_blocks * split_cap, num_kv_heads, batch), row blocks fastest: neighbours read
+//           the same keys, and their reads are merged on the way to L2.
+// Threads   384. A warpgroup of which one thread requests K and V; one ("scores") that makes the
+//           probabilities and sums up output columns 0..255, P from registers; one ("values") that
+//           sums up columns 256..511, P from shared memory.
+// Tiles     Q [64, 512] resident; K and V [BLOCK_N, 512], num_stages slots each; fp32 sums. Unified
+//           rows: one tile [BLOCK_N, kUnifiedColumns] a slot, K and V alike. All tiles are panels
+//           of 64 columns with the 128-byte swizzle. In pages they begin at multiples of BLOCK_N.
+// Smem      Q | K slots | V slots | P buffers | row factors per buffer | row offsets | inverse row
+//           sums | mbarriers. P of unified rows lies in K_rot of its slot, which the scores have
+//           used up.
+// Sync      a slot is requested, arrives and is freed in parts (WgmmaTraits::part_panels):
+//             full   the part has arrived             copies -> the warpgroups that read it
+//             empty  its last reader is done with it  4 warps -> the producer
+//           and per buffer of P:
+//             ready  P and the factors are visible    scores -> values
+//             done   the values have used them up     values -> scores; unified: the slot's empty
+// Order     K runs one tile ahead of V, in requests as in products: a slot of K is free before the
+//           slot of V of the same tile (20% slower in step; h200-constants.md 11).
+// Splits    planned from kv_len on the device (split_plan.h); CTAs past the plan leave at once.
+// Limits    Family::static_limits; sm_90a. Rows at or beyond kv_len are read as far as the buffer
+//           goes, whatever they hold, and count as zeros.
+// Source    the division of labour is that of FlashAttention-3 for wide values (Shah et al., 2024).
+#pragma once
+
+#include "templates/config.h"
+#include "templates/device/mma.cuh"
+#include "templates/device/ptx.cuh"
+#include "templates/device/ptx_hopper.cuh"
+#include "templates/device/softmax.cuh"
+#include "templates/device/wgmma_tile.cuh"
+#include "templates/params.h"
+#include "templates/split_work.cuh"
+#include "templates/wgmma_cta.cuh"
+
+namespace attune {
+
+// The warpgroup that scores.
+template <typename T, bool kSoftcap>
+struct WgmmaScores : WgmmaOutput<T, 0> {
+  using Output = WgmmaOutput<T, 0>;
+  using Place = typename T::Place;
+  using Output::lane;
+  using Output::memory;
+  using Output::p;
+  using Output::row;
+  using Output::smem;
+  using Output::sums;
+  using Output::work;
+
+  // A new maximum is taken as the reference only if it is this much above the old one, in log2
+  // units: P stays below 2^8, which bf16 holds as well as 1, and the sums are hardly ever rescaled.
+  static constexpr float kSlack = 8.0f;
+  static constexpr int kTokenTiles = T::BLOCK_N / kMmaTokens;
+  static constexpr int kTokenSteps = T::BLOCK_N / kMmaDepth;
+
+  ScoreScale<kSoftcap> scale;
+  KeyRange limits[2];
+  KeyRange unmasked;
+  float reference[2];
+  float row_sum[2];
+  float factor[2];
+  float scores[T::BLOCK_N / 2];
+  uint32 probabilities[kTokenSteps][4];
+
+  __device__ __forceinline__ WgmmaScores(const AttentionParams& params, const SplitWork& cta,
+                                         unsigned char* shared)
+      : Output{params, cta, shared}, scale(params.sm_scale, params.softcap) {}
+
+  __device__ __forceinline__ KeyRange limits_of(int token) const {
+    const KeyRange seen = visible_keys(work.kv_len, p.seqlen_q, token, token, p.window, p.causal);
+    return {max(seen.begin, work.begin), min(seen.end, work.end)};
+  }
+  __device__ __forceinline__ void start() {
+    const int last_row = min(work.first_row + T::BLOCK_M, work.num_rows) - 1;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      // Padding sees what the last row sees.
+      limits[half] = limits_of(min(work.first_row + row(half), last_row) / p.group_size);
+      reference[half] = negative_infinity();
+      row_sum[half] = 0.0f;
+    }
+    unmasked = {limits_of(last_row / p.group_size).begin,
+                limits_of(work.first_row / p.group_size).end};
+    this->clear();
+  }
+
+  // scores = Q K^T, in two groups: after each its part of K is free.
+  template <int kPart>
+  __device__ __forceinline__ void start_part(const Place& place) {
+    mbarrier_wait_parity(smem + T::full(place.slot, kPart), place.parity);
+    uint64 query = row_descriptor(smem);
+    uint64 key = row_descriptor(smem + T::keys(place.slot));
+    opaque(query);
+    opaque(key);
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < T::kHalfPanels * kPanelSteps; ++i) {
+      const int panel = T::key_panel(kPart * T::kHalfPanels + i / kPanelSteps);
+      const int step = i % kPanelSteps * kStepBytes;
+      const uint64 a = query + (panel * T::kQueryPanelBytes + step >> 4);
+      const uint64 b = key + (panel * T::kTilePanelBytes + step >> 4);
+      if (kPart == 0 && i == 0) {
+        wgmma_mma_async<0>(scores, a, b);
+      } else {
+        wgmma_mma_async<1>(scores, a, b);
+      }
+    }
+    wgmma_commit_group();
+  }
+  __device__ __forceinline__ void start_scores(const Place& place) {
+    opaque(scores);
+    start_part<0>(place);
+    start_part<1>(place);
+  }
+  template <int kPart>
+  __device__ __forceinline__ void free_part(const Place& place) {
+    warp_arrive(smem + T::empty(place.slot, kPart), lane);
+  }
+
+  __device__ __forceinline__ void mask(int tile_begin) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int begin = limits[half].begin - tile_begin - lane % 4 * 2;
+      const int end = limits[half].end - tile_begin - lane % 4 * 2;
+#pragma unroll
+      for (int n = 0; n < kTokenTiles; ++n) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int key = n * kMmaTokens + i;
+          if (key < begin || key >= end) scores[4 * n + 2 * half + i] = negative_infinity();
+        }
+      }
+    }
+  }
+  // Scores to probabilities, in place.
+  __device__ __forceinline__ void make_probabilities(int tile_begin) {
+    if constexpr (kSoftcap) {
+#pragma unroll
+      for (int i = 0; i < T::BLOCK_N / 2; ++i) scores[i] = scale.keep(scores[i]);
+    }
+    if (tile_begin < unmasked.begin || tile_begin + T::BLOCK_N > unmasked.end) mask(tile_begin);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float tile_max = negative_infinity();
+#pragma unroll
+      for (int n = 0; n < kTokenTiles; ++n) {
+        tile_max = fmaxf(tile_max, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
+      }
+      tile_max = quad_max(tile_max);
+      // False where neither has seen a key.
+      const bool grown = (tile_max - reference[half]) * scale.to_log2 > kSlack;
+      const float next = grown ? tile_max : reference[half];
+      const float subtract = scale.subtrahend(next);
+      factor[half] = grown ? scale.rescale(reference[half], subtract) : 1.0f;
+      reference[half] = next;
+      float sum = 0.0f;
+#pragma unroll
+      for (int n = 0; n < kTokenTiles; ++n) {
+        float& p0 = scores[4 * n + 2 * half];
+        float& p1 = scores[4 * n + 2 * half + 1];
+        p0 = scale.probability(p0, subtract);
+        p1 = scale.probability(p1, subtract);
+        sum += p0 + p1;
+      }
+      row_sum[half] = row_sum[half] * factor[half] + sum;
+    }
+  }
+  // P in registers, as an A operand is, and the same in shared memory with the rows' factors.
+  __device__ __forceinline__ void publish(const Place& place, int buffer, uint32 done_parity) {
+#pragma unroll
+    for (int k = 0; k < kTokenSteps; ++k) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        probabilities[k][i] = cvt_bf16x2(scores[8 * k + 2 * i], scores[8 * k + 2 * i + 1]);
+      }
+    }
+    if constexpr (T::kUnified) {
+      // Every warp of the group is past the scores, for which it has read all of K_rot: the end of
+      // its own products says nothing about the others'.
+      bar_sync(kScoresBarrier, kWarpGroupThreads);
+    } else {
+      mbarrier_wait_parity(smem + T::done(buffer), done_parity ^ 1);
+    }
+    const uint32 tile = smem + T::probabilities(buffer);
+#pragma unroll
+    for (int k = 0; k < kTokenSteps; ++k) {
+      const int chunk = 2 * k + a_fragment_chunk(lane);
+      stmatrix_x4(tile + panel_offset(Output::warp_row + a_fragment_row(lane), chunk),
+                  probabilities[k]);
+    }
+    if (lane % 4 == 0) {
+      this->factors(buffer)[row(0)] = factor[0];
+      this->factors(buffer)[row(1)] = factor[1];
+    }
+    fence_proxy_async();
+    warp_arrive(smem + T::ready(buffer), lane);
+  }
+  __device__ __forceinline__ void start_values(const Place& place) {
+    const uint64 value = this->value_descriptor(place.slot);
+    opaque(sums);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kTokenSteps; ++k) {
+      wgmma_mma_async<1, 1>(sums, probabilities[k], value + (k * kTokenStepBytes >> 4));
+    }
+    wgmma_commit_group();
+  }
+  __device__ __forceinline__ void wait_for_values(const Place& place) {
+    if constexpr (!T::kUnified) {
+      mbarrier_wait_parity(smem + T::full(place.slot, T::kScoresPart), place.parity);
+    }
+  }
+
+  __device__ __forceinline__ void run(int first_key, int num_tiles) {
+    Place place;
+    Place next;
+    RingPlace<T::kBuffers> buffer;
+    next.advance();
+    start_scores(place);
+    wgmma_wait_group<0>();
+    opaque(scores);
+    if constexpr (!T::kUnified) {
+      free_part<0>(place);
+      free_part<1>(place);
+    }
+    make_probabilities(first_key);
+    for (int tile = 0; tile + 1 < num_tiles; ++tile) {
+      publish(place, buffer.slot, buffer.parity);
+      buffer.advance();
+      this->rescale(factor[0], factor[1]);
+      start_scores(next);
+      wait_for_values(place);
+      start_values(place);
+      if constexpr (!T::kUnified) {
+        wgmma_wait_group<2>();
+        free_part<0>(next);
+      }
+      wgmma_wait_group<1>();
+      opaque(scores);
+      if constexpr (!T::kUnified) free_part<1>(next);
+      make_probabilities(first_key + (tile + 1) * T::BLOCK_N);
+      wgmma_wait_group<0>();
+      opaque(sums);
+      free_part<T::kScoresPart>(place);
+      place = next;
+      next.advance();
+    }
+    publish(place, buffer.slot, buffer.parity);
+    this->rescale(factor[0], factor[1]);
+    wait_for_values(place);
+    this->clear_tail(place.slot, work.kv_len - first_key - (num_tiles - 1) * T::BLOCK_N);
+    start_values(place);
+    wgmma_wait_group<0>();
+    opaque(sums);
+  }
+
+  // The lse of the rows, and what their sums are to be multiplied by.
+  __device__ __forceinline__ void finish() {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float sum = quad_sum(row_sum[half]);
+      if (lane % 4 != 0 || work.first_row + row(half) >= work.num_rows) continue;
+      const bool seen = sum > 0.0f;
+      const float lse = seen ? scale.subtrahend(reference[half]) + lg2(sum) : negative_infinity();
+      row_target<T::BLOCK_M, 2 * T::kHalfColumns>(p, work, row(half), work.num_splits <= 1)
+          .write_lse(lse);
+      this->inverses()[row(half)] = seen ? rcp(sum) : 0.0f;
+    }
+  }
+};
+
+// The warpgroup that only sums up values.
+template <typename T>
+struct WgmmaValues : WgmmaOutput<T, 1> {
+  using Output = WgmmaOutput<T, 1>;
+  using Output::lane;
+  using Output::row;
+  using Output::smem;
+  using Output::sums;
+  using Output::work;
+
+  __device__ __forceinline__ void run(int first_key, int num_tiles) {
+    typename T::Place place;
+    RingPlace<T::kBuffers> buffer;
+    for (int tile = 0; tile < num_tiles; ++tile) {
+      mbarrier_wait_parity(smem + T::ready(buffer.slot), buffer.parity);
+      this->rescale(this->factors(buffer.slot)[row(0)], this->factors(buffer.slot)[row(1)]);
+      mbarrier_wait_parity(smem + T::full(place.slot, T::kValuesPart), place.parity);
+      this->clear_tail(place.slot, work.kv_len - first_key - tile * T::BLOCK_N);
+      const uint64 value = this->value_descriptor(place.slot);
+      uint64 probabilities = row_descriptor(smem + T::probabilities(buffer.slot));
+      opaque(probabilities);
+      opaque(sums);
+      wgmma_fence();
+#pragma unroll
+      for (int k = 0; k < T::BLOCK_N / kMmaDepth; ++k) {
+        wgmma_mma_async<1, 0, 1>(sums, probabilities + (k * kStepBytes >> 4),
+                                 value + (k * kTokenStepBytes >> 4));
+      }
+      wgmma_commit_group();
+      wgmma_wait_group<0>();
+      opaque(sums);
+      if constexpr (!T::kUnified) warp_arrive(smem + T::done(buffer.slot), lane);
+      warp_arrive(smem + T::empty(place.slot, T::kValuesPart), lane);
+      place.advance();
+      buffer.advance();
+    }
+  }
+};
+
+template <KernelConfig kConfig, int kHeadDim, KvLayout kLayout, bool kSoftcap, bool kInvariant>
+__device__ __forceinline__ void wgmma(const AttentionParams& p) {
+  static_assert(!kInvariant, "the order of a row's sums is not the one of invariant rows");
+  extern __shared__ __align__(kSwizzleBytes) unsigned char smem[];
+  using T = WgmmaTraits<kConfig, kHeadDim, kLayout>;
+  if (p.overlap == 0) griddepcontrol_wait();
+  SplitWork work;
+  if (!find_work<kConfig, kHeadDim, false>(p, work)) return;
+  const int first_key = first_tile_key<T>(work);
+  const int num_tiles = (work.end - first_key + T::BLOCK_N - 1) / T::BLOCK_N;
+  if (threadIdx.x == 0) {
+    prefetch_tensormap(&p.k_map);
+    if constexpr (!T::kUnified) prefetch_tensormap(&p.v_map);
+    init_barriers<T>(smem_address(smem));
+  }
+  __syncthreads();
+  const int group = threadIdx.x / kWarpGroupThreads;
+  // 24 + 2 * 240 registers are what three warpgroups of 168 start with.
+  if (group == 0) {
+    setmaxnreg_dec<24>();
+    // No other lane of the warp may wait for the kernel in front: that would hold this one up too.
+    if (threadIdx.x == 0) {
+      WgmmaProducer<T>{p, work, smem_address(smem), first_key, num_tiles, false}.run();
+    }
+  } else if (group == 1) {
+    setmaxnreg_inc<240>();
+    WgmmaScores<T, kSoftcap> scores(p, work, smem);
+    scores.start();
+    if (num_tiles > 0) {
+      scores.load_queries();
+      scores.run(first_key, num_tiles);
+    }
+    scores.finish();
+    scores.write();
+  } else {
+    setmaxnreg_inc<240>();
+    WgmmaValues<T> values{p, work, smem};
+    values.clear();
+    if (num_tiles > 0) {
+      values.load_queries();
+      values.run(first_key, num_tiles);
+    }
+    values.write();
+  }
+}
+
+}  // namespace attune

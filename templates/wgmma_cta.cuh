@@ -1,0 +1,315 @@
+// The CTA of wgmma.cuh: its places in shared memory, the thread that requests its tiles, and what
+// the two warpgroups that compute have in common.
+#pragma once
+
+#include "templates/config.h"
+#include "templates/device/mma.cuh"
+#include "templates/device/ptx.cuh"
+#include "templates/device/ptx_hopper.cuh"
+#include "templates/device/wgmma_tile.cuh"
+#include "templates/params.h"
+#include "templates/split_work.cuh"
+
+namespace attune {
+
+// Compile-time shape of the kernel and the places in its shared memory.
+template <KernelConfig kConfig, int kHeadDim, KvLayout kLayout>
+struct WgmmaTraits {
+  static constexpr int BLOCK_M = kConfig.block_m;
+  static constexpr int BLOCK_N = kConfig.block_n;
+  static constexpr int kStages = kConfig.num_stages;
+  static constexpr KvLayout kKvLayout = kLayout;
+  static constexpr bool kUnified = is_unified(kLayout);
+  using Place = RingPlace<kStages>;
+
+  static constexpr int kQueryPanels = kHeadDim / kPanelColumns;
+  static constexpr int kQueryPanelBytes = BLOCK_M * kPanelBytes;
+  static constexpr int kSlotPanels = kv_row_columns(kLayout, kHeadDim) / kPanelColumns;
+  static constexpr int kTilePanelBytes = BLOCK_N * kPanelBytes;
+  static constexpr int kSlotBytes = kSlotPanels * kTilePanelBytes;
+  static constexpr int kHalfColumns = kHeadDim / 2;  // of the output, a warpgroup's
+  static constexpr int kHalfPanels = kQueryPanels / 2;
+  static constexpr int kHalfBytes = kHalfPanels * kTilePanelBytes;
+  // V begins here in its slot.
+  static constexpr int kValuePanel = kUnified ? kUnifiedRotated / kPanelColumns : 0;
+
+  // Parts 0 and 1 of a slot hold what the first and the second half of the scores read; parts 2 and
+  // 3 of a separate V slot the columns of the two warpgroups. In a unified slot part 0 is K_rot and
+  // the columns of the "values", which end last, and part 1 the columns of the "scores" (60% of
+  // the next tile starts 1000 cycles earlier; h200-constants.md 11).
+  static constexpr int kParts = kUnified ? 2 : 4;
+  static constexpr int kScoresPart = kUnified ? 1 : 2;  // with the values of the "scores"
+  static constexpr int kValuesPart = kUnified ? 0 : 3;  // with those of the "values"
+  static constexpr int kBoxPanels = wgmma_box_panels(kLayout);
+  static constexpr int part_boxes(int part) { return !kUnified ? 1 : part == 0 ? 3 : 2; }
+  // First panel of box `box` of a part.
+  static constexpr int part_panel(int part, int box) {
+    if (!kUnified) return part % 2 * kBoxPanels;
+    return part == 1 ? 2 + 2 * box : box == 0 ? 0 : 4 + 2 * box;
+  }
+  // The panel that comes `i`-th in the scores: those of part 0 first.
+  static constexpr int key_panel(int i) { return !kUnified || i < 2 ? i : i < 4 ? i + 4 : i - 2; }
+
+  static constexpr int kBuffers = wgmma_p_buffers(kConfig, kLayout);
+  static constexpr int kSmemK = BLOCK_M * kHeadDim * kBytesPerElement;
+  static constexpr int kSmemV = kSmemK + (kUnified ? 0 : kStages * kSlotBytes);
+  static constexpr int kSmemP = kSmemV + kStages * kSlotBytes;
+  static constexpr int kBufferBytes = kUnified ? kSlotBytes : BLOCK_M * kPanelBytes;
+  static constexpr int kSmemFactors = kSmemP + (kUnified ? 0 : kBuffers * kBufferBytes);
+  static constexpr int kSmemOffsets = kSmemFactors + kBuffers * BLOCK_M * 4;
+  static constexpr int kSmemInverses = kSmemOffsets + BLOCK_M * 8;
+  static constexpr int kSmemBarriers = kSmemInverses + BLOCK_M * 4;
+  static constexpr int kNumBarriers = 2 * kStages * kParts + 2 * kBuffers;
+  static constexpr int kSmemBytes = kSmemBarriers + kNumBarriers * 8;
+
+  static constexpr int full(int slot, int part) {
+    return kSmemBarriers + 8 * (slot * kParts + part);
+  }
+  static constexpr int empty(int slot, int part) { return full(kStages + slot, part); }
+  static constexpr int ready(int buffer) { return full(2 * kStages, buffer); }
+  static constexpr int done(int buffer) { return ready(kBuffers + buffer); }
+  static constexpr int keys(int slot) { return kSmemK + slot * kSlotBytes; }
+  static constexpr int values(int slot) {
+    return kSmemV + slot * kSlotBytes + kValuePanel * kTilePanelBytes;
+  }
+  static constexpr int probabilities(int buffer) {
+    return (kUnified ? kSmemK : kSmemP) + buffer * kBufferBytes;
+  }
+
+  static_assert(kSmemBytes == wgmma_smem_bytes(kConfig, kHeadDim, kLayout),
+                "one formula for the size");
+  static_assert(BLOCK_M == kWgmmaBlockM && kHeadDim == kWgmmaHeadDim,
+                "two warpgroups hold 64 rows of output");
+  static_assert(kConfig.num_warps == kWgmmaWarps, "a producer and two consumers");
+  static_assert(kLayout != KvLayout::kRing, "a box of rows does not wrap");
+  static_assert(BLOCK_N == 32 || BLOCK_N == 64, "P is one panel");
+  static_assert(!kUnified ||
+                    BLOCK_M * kPanelBytes <= kUnifiedRotated / kPanelColumns * kTilePanelBytes,
+                "P finds room in K_rot");
+};
+
+// Named barriers.
+constexpr int kRowsKnown = 1;      // consumers: row offsets of the queries are visible
+constexpr int kQueriesThere = 2;   // values -> scores: Q is visible
+constexpr int kResultsKnown = 3;   // consumers: inverse sums of the rows are visible
+constexpr int kScoresBarrier = 4;  // among the "scores"; the "values" have the next one
+constexpr int kConsumers = 2 * kWarpGroupThreads;
+
+// Pages are whole tiles, so that a tile is one box: it begins at a multiple of BLOCK_N there.
+template <typename T>
+__device__ __forceinline__ int first_tile_key(const SplitWork& work) {
+  return is_paged(T::kKvLayout) ? work.begin / T::BLOCK_N * T::BLOCK_N : work.begin;
+}
+
+template <typename T>
+__device__ __forceinline__ void init_barriers(uint32 smem) {
+  for (int slot = 0; slot < T::kStages; ++slot) {
+    for (int part = 0; part < T::kParts; ++part) {
+      mbarrier_init(smem + T::full(slot, part), 1);
+      mbarrier_init(smem + T::empty(slot, part), kWarpGroupWarps);
+    }
+  }
+  for (int buffer = 0; buffer < T::kBuffers; ++buffer) {
+    mbarrier_init(smem + T::ready(buffer), kWarpGroupWarps);
+    mbarrier_init(smem + T::done(buffer), kWarpGroupWarps);
+  }
+  fence_mbarrier_init();
+}
+
+// The thread that requests all tiles.
+template <typename T>
+struct WgmmaProducer {
+  const AttentionParams& p;
+  const SplitWork& work;
+  uint32 smem;
+  int first_key;  // of tile 0
+  int num_tiles;
+  bool waited;  // for the kernel in front
+
+  __device__ __forceinline__ void wait_for_front() {
+    if (waited) return;
+    waited = true;
+    griddepcontrol_wait();
+    griddepcontrol_launch_dependents();
+  }
+  template <int kPart>
+  __device__ __forceinline__ void request_part(const TensorMap& map, int slot_address, int row,
+                                               int block, const typename T::Place& place) {
+    const uint32 full = smem + T::full(place.slot, kPart);
+    mbarrier_wait_parity(smem + T::empty(place.slot, kPart), place.parity ^ 1);
+    mbarrier_arrive_expect_tx(full, T::part_boxes(kPart) * T::kBoxPanels * T::kTilePanelBytes);
+#pragma unroll
+    for (int box = 0; box < T::part_boxes(kPart); ++box) {
+      const int panel = T::part_panel(kPart, box);
+      const int at[5] = {0, row, panel, work.kv_head, block};
+      cp_async_bulk_tensor_load<5>(smem + slot_address + panel * T::kTilePanelBytes, &map, at,
+                                   full);
+    }
+  }
+  // Two parts: of K or of a unified slot from kFirstPart 0 on, of V from 2 on.
+  template <int kFirstPart>
+  __device__ __forceinline__ void request(int tile, typename T::Place& place) {
+    if (tile >= num_tiles) return;
+    const int begin = first_key + tile * T::BLOCK_N;
+    // Before the end of the kernel in front only the slots' first tiles, and of them those whose
+    // keys are all older than it.
+    if (tile >= T::kStages || begin + T::BLOCK_N > work.kv_len - p.seqlen_q) wait_for_front();
+    const TensorMap& map = kFirstPart == 0 ? p.k_map : p.v_map;
+    const int slot = kFirstPart == 0 ? T::keys(place.slot) : T::values(place.slot);
+    int row = begin;
+    int block = work.sequence;
+    if constexpr (is_paged(T::kKvLayout)) {
+      const int* const pages = p.block_table + work.sequence * p.block_table_stride;
+      block = pages[begin >> p.page_shift];
+      row = begin & ((1 << p.page_shift) - 1);
+    }
+    request_part<kFirstPart>(map, slot, row, block, place);
+    request_part<kFirstPart + 1>(map, slot, row, block, place);
+    place.advance();
+  }
+
+  // In the order in which slots come free: one thread waits for one at a time.
+  __device__ __forceinline__ void run() {
+    typename T::Place key;
+    if constexpr (T::kUnified) {
+      for (int tile = 0; tile < num_tiles; ++tile) request<0>(tile, key);
+    } else {
+      typename T::Place value;
+      for (int tile = 0; tile < T::kStages; ++tile) {
+        request<0>(tile, key);
+        request<2>(tile, value);
+      }
+      request<0>(T::kStages, key);
+      for (int tile = T::kStages; tile < num_tiles; ++tile) {
+        request<0>(tile + 1, key);
+        request<2>(tile, value);
+      }
+    }
+    wait_for_front();
+  }
+};
+
+// What the consumer warpgroups have in common: 64 rows x half of the output's columns.
+template <typename T, int kHalf>
+struct WgmmaOutput {
+  const AttentionParams& p;
+  const SplitWork& work;
+  unsigned char* memory;
+  uint32 smem = smem_address(memory);
+  int lane = threadIdx.x % kWarpSize;
+  int warp_row = threadIdx.x % kWarpGroupThreads / kWarpSize * kMmaRows;
+  float sums[T::kHalfColumns / 2];  // of this thread: two rows, 8 apart
+
+  __device__ __forceinline__ float* factors(int buffer) const {
+    return reinterpret_cast<float*>(memory + T::kSmemFactors) + buffer * T::BLOCK_M;
+  }
+  // Of the rows in q; -1 is padding.
+  __device__ __forceinline__ int64* offsets() const {
+    return reinterpret_cast<int64*>(memory + T::kSmemOffsets);
+  }
+  __device__ __forceinline__ float* inverses() const {
+    return reinterpret_cast<float*>(memory + T::kSmemInverses);
+  }
+  __device__ __forceinline__ int row(int half) const { return warp_row + half * 8 + lane / 4; }
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int i = 0; i < T::kHalfColumns / 2; ++i) sums[i] = 0.0f;
+  }
+  // Both warpgroups copy; only the "scores" wait for the copies of all.
+  __device__ __forceinline__ void load_queries() {
+    constexpr int kChunks = T::kQueryPanels * (kPanelBytes / 16);
+    constexpr int kRows = kConsumers / kChunks;
+    const int thread = threadIdx.x - kWarpGroupThreads;
+    if (thread < T::BLOCK_M) {
+      const int packed = work.first_row + thread;
+      const int token = packed / p.group_size;
+      const int head = packed - token * p.group_size;
+      offsets()[thread] =
+          packed < work.num_rows ? token * p.q_token_stride + head * p.q_head_stride : -1;
+    }
+    bar_sync(kRowsKnown, kConsumers);
+    griddepcontrol_wait();
+    const int chunk = thread % kChunks;
+    const uint16* const from = static_cast<const uint16*>(p.q) + work.batch_idx * p.q_batch_stride +
+                               static_cast<int64>(work.kv_head) * p.group_size * p.q_head_stride +
+                               chunk * kChunkElements;
+    const uint32 panel = smem + chunk / 8 * T::kQueryPanelBytes;
+#pragma unroll 4
+    for (int row = thread / kChunks; row < T::BLOCK_M; row += kRows) {
+      const int64 offset = offsets()[row];
+      cp_async_16(panel + panel_offset(row, chunk % 8), from + (offset < 0 ? 0 : offset),
+                  offset < 0 ? 0 : 16);
+    }
+    cp_async_commit_group();
+    cp_async_wait_group<0>();
+    fence_proxy_async();
+    if constexpr (kHalf == 0) {
+      bar_sync(kQueriesThere, kConsumers);
+    } else {
+      bar_arrive(kQueriesThere, kConsumers);
+    }
+  }
+  __device__ __forceinline__ void rescale(float factor0, float factor1) {
+    if (__all_sync(0xffffffffu, factor0 == 1.0f && factor1 == 1.0f)) return;
+#pragma unroll
+    for (int i = 0; i < T::kHalfColumns / 2; ++i) sums[i] *= i / 2 % 2 == 0 ? factor0 : factor1;
+  }
+  // Rows of V beyond the end of the sequence: their P is 0, but 0 * NaN would not be. The caller
+  // has waited for the part, which nobody else reads.
+  __device__ __forceinline__ void clear_tail(int slot, int num_keys) {
+    if (num_keys >= T::BLOCK_N) return;
+    constexpr int kChunks = T::kHalfPanels * (kPanelBytes / 16);
+    constexpr int kRows = kWarpGroupThreads / kChunks;
+    const int thread = threadIdx.x % kWarpGroupThreads;
+    const int chunk = thread % kChunks;
+    unsigned char* const panel =
+        memory + T::values(slot) + kHalf * T::kHalfBytes + chunk / 8 * T::kTilePanelBytes;
+    for (int key = num_keys + thread / kChunks; key < T::BLOCK_N; key += kRows) {
+      *reinterpret_cast<uint4*>(panel + panel_offset(key, chunk % 8)) = make_uint4(0, 0, 0, 0);
+    }
+    fence_proxy_async();
+    bar_sync(kScoresBarrier + kHalf, kWarpGroupThreads);
+  }
+  __device__ __forceinline__ uint64 value_descriptor(int slot) const {
+    uint64 descriptor =
+        token_descriptor(smem + T::values(slot) + kHalf * T::kHalfBytes, T::kTilePanelBytes);
+    opaque(descriptor);
+    return descriptor;
+  }
+  // value * factor at an offset in the output: bf16 of the only split, else fp32.
+  __device__ __forceinline__ void store(int64 offset, const float (&value)[4], float factor) const {
+    if (work.num_splits > 1) {
+      *reinterpret_cast<float4*>(p.o_partial + offset) =
+          make_float4(value[0] * factor, value[1] * factor, value[2] * factor, value[3] * factor);
+    } else {
+      *reinterpret_cast<uint2*>(static_cast<uint16*>(p.out) + offset) =
+          make_uint2(cvt_bf16x2(value[0] * factor, value[1] * factor),
+                     cvt_bf16x2(value[2] * factor, value[3] * factor));
+    }
+  }
+  // Lanes trade with their neighbours, so that each has four columns of one row.
+  __device__ __forceinline__ void write() {
+    bar_sync(kResultsKnown, kConsumers);
+    const int odd = lane % 2;
+    const int mine = row(odd);
+    const bool is_row = work.first_row + mine < work.num_rows;
+    const RowTarget to = row_target<T::BLOCK_M, 2 * T::kHalfColumns>(p, work, is_row ? mine : 0,
+                                                                     work.num_splits <= 1);
+    const float inverse = is_row ? inverses()[mine] : 0.0f;
+#pragma unroll
+    for (int n = 0; n < T::kHalfColumns / kMmaTokens; ++n) {
+      const float* const pairs = &sums[4 * n];
+      const float other0 = __shfl_xor_sync(0xffffffffu, odd ? pairs[0] : pairs[2], 1);
+      const float other1 = __shfl_xor_sync(0xffffffffu, odd ? pairs[1] : pairs[3], 1);
+      const float value[4] = {odd ? other0 : pairs[0], odd ? other1 : pairs[1],
+                              odd ? pairs[2] : other0, odd ? pairs[3] : other1};
+      const int column = kHalf * T::kHalfColumns + n * kMmaTokens;
+      if (!is_row) continue;
+      store(to.offset + (T::kUnified ? unified_value_dim(column) : column) + lane % 4 / 2 * 4,
+            value, inverse);
+    }
+  }
+};
+
+}  // namespace attune
