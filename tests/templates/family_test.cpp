@@ -117,10 +117,15 @@ TEST(Families, OfferDistinctConfigsThatTheySupportThemselves) {
   for (const Family& family : families()) {
     for (const int head_dim : {64, 128, 256, 512}) {
       Problem problem = Problem::parse(kProblem);
-      problem.op = Op::kPrefill;
+      problem.op = family.splits_keys ? Op::kVerify : Op::kPrefill;
       problem.head_dim = head_dim;
       const auto configs = family.configs(head_dim, KvLayout::kContiguous);
-      EXPECT_GE(configs.size(), 8u) << family.name << " head_dim=" << head_dim;
+      // Made for one head_dim.
+      if (family.name == "wgmma" && head_dim != kWgmmaHeadDim) {
+        EXPECT_TRUE(configs.empty()) << head_dim;
+        continue;
+      }
+      EXPECT_GE(configs.size(), 6u) << family.name << " head_dim=" << head_dim;
       const std::set<std::string> texts = [&] {
         std::set<std::string> all;
         for (const KernelConfig& config : configs) all.insert(text_of(config));
@@ -149,6 +154,39 @@ TEST(Families, RefuseConfigsThatTheTemplateCannotTakeWithTheNumbers) {
   const auto too_narrow = family.static_limits({64, 64, 2, 8}, 64, KvLayout::kContiguous);
   ASSERT_TRUE(too_narrow);
   EXPECT_NE(too_narrow->detail.find("head_dim=64"), std::string::npos) << too_narrow->detail;
+}
+
+// The reasons why `wgmma` cannot be instantiated, or is not for a problem.
+TEST(Families, RefuseWhatTwoWarpgroupsCannotShare) {
+  const Family& family = *find_family("wgmma");
+  const auto reason = [&](const KernelConfig& config, int head_dim, KvLayout layout) {
+    const auto limit = family.static_limits(config, head_dim, layout);
+    return limit ? limit->detail : "none";
+  };
+  const auto contiguous = KvLayout::kContiguous;
+  EXPECT_EQ(reason({64, 64, 1, 12}, 512, contiguous), "none");
+  EXPECT_EQ(reason({64, 32, 2, 12}, 512, KvLayout::kPaged), "none");
+  EXPECT_EQ(reason({64, 64, 2, 12}, 512, KvLayout::kUnified), "none");
+  EXPECT_NE(reason({64, 64, 1, 12}, 256, contiguous).find("head_dim=256"), std::string::npos);
+  EXPECT_NE(reason({32, 64, 1, 12}, 512, contiguous).find("block_m=32"), std::string::npos);
+  EXPECT_NE(reason({64, 64, 1, 8}, 512, contiguous).find("num_warps=8"), std::string::npos);
+  EXPECT_NE(reason({64, 128, 1, 12}, 512, contiguous).find("block_n=128"), std::string::npos);
+  EXPECT_NE(reason({64, 64, 1, 12}, 512, KvLayout::kRing).find("ring"), std::string::npos);
+  EXPECT_NE(reason({64, 64, 1, 12}, 512, KvLayout::kUnified).find("num_stages=1"),
+            std::string::npos);
+
+  const auto refusal = [&](const char* problem, const KernelConfig& config) {
+    const auto limit = family.supports(Problem::parse(problem), config);
+    return limit ? limit->detail : "none";
+  };
+  constexpr KernelConfig kConfig{64, 64, 2, 12};
+  EXPECT_EQ(refusal("verify/b1/q8/kv9/h8x1/d512/p64/unified-paged/bf16", kConfig), "none");
+  EXPECT_NE(refusal("verify/b1/q8/kv9/h8x1/d512/p32/unified-paged/bf16", kConfig).find("32 rows"),
+            std::string::npos);
+  EXPECT_NE(refusal("verify/b1/q8/kv9/h8x1/d512/w64/p64/paged/bf16", kConfig).find("window=64"),
+            std::string::npos);
+  EXPECT_NE(refusal("verify/b1/q8/kv9/h8x1/d512/invariant/unified/bf16", kConfig).find("sums"),
+            std::string::npos);
 }
 
 TEST(Families, HaveADigestThatStaysTheSame) {
