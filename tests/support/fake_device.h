@@ -133,7 +133,7 @@ class FakeDevice : public Device {
     called("tensor_map");
     validate(spec);
     TensorMap map;
-    std::memcpy(map.bytes.data(), &spec, std::min(sizeof(map), sizeof(spec)));
+    std::memcpy(map.bytes, &spec, std::min(sizeof(map), sizeof(spec)));
     return map;
   }
 
