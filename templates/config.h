@@ -188,12 +188,15 @@ constexpr StreamGrid stream_grid(const KernelConfig& config, int head_dim) {
   return {warp_rows, row_groups, config.num_warps / row_groups};
 }
 
+// Floats that a row of a stream's output takes in shared memory, padding included.
+constexpr int stream_row_floats(int head_dim) { return head_dim + 4; }
+
 // The slots of all streams in bytes; at the end the streams' outputs lie there.
 constexpr int stream_slots_bytes(const KernelConfig& config, int head_dim, KvLayout layout) {
   const int streams = stream_grid(config, head_dim).streams;
   const int slots =
       streams * config.num_stages * kv_stage_elements(config, head_dim, layout) * kBytesPerElement;
-  const int outputs = streams * config.block_m * head_dim * 4;
+  const int outputs = streams * config.block_m * stream_row_floats(head_dim) * 4;
   return slots > outputs ? slots : outputs;
 }
 

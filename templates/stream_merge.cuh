@@ -16,6 +16,9 @@ template <typename T, int kHeadDim, typename Scale>
 struct StreamMerge {
   static constexpr int BLOCK_M = T::BLOCK_M;
   static constexpr int kRowUnits = kHeadDim / 4;
+  static constexpr int kPartFloats = kRowUnits * kMmaTokens + 8;
+  static constexpr int kTileFloats = 4 * kPartFloats;
+  static_assert(kTileFloats == kMmaTokens * stream_row_floats(kHeadDim), "one formula");
   static constexpr int kThreads = T::kWarps * kWarpSize;
 
   const AttentionParams& p;
@@ -25,11 +28,13 @@ struct StreamMerge {
   int num_streams;  // that have anything
   int num_rows = min(BLOCK_M, work.num_rows - work.first_row);
 
-  // [streams][BLOCK_M / 8][head_dim][8 rows]: the order in which a warp's stores of two rows meet
-  // no bank twice.
+  // [streams][BLOCK_M / 8][column % 4][column / 4][8 rows], the four parts 8 floats apart: a warp's
+  // stores of two rows of 8 columns and its loads of four rows of every fourth column meet no bank
+  // twice.
   __device__ __forceinline__ float* output(int stream, int row, int column) const {
-    return reinterpret_cast<float*>(smem) + stream * (BLOCK_M * kHeadDim) +
-           (row / kMmaTokens * kHeadDim + column) * kMmaTokens + row % kMmaTokens;
+    return reinterpret_cast<float*>(smem) + stream * (BLOCK_M * stream_row_floats(kHeadDim)) +
+           row / kMmaTokens * kTileFloats + column % 4 * kPartFloats + column / 4 * kMmaTokens +
+           row % kMmaTokens;
   }
   // [streams][BLOCK_M], maximum and sum of a row
   __device__ __forceinline__ float2* stats() const {
@@ -72,17 +77,17 @@ struct StreamMerge {
   }
 
   // Writes the rows: fp32 to the workspace where there are other splits, else bf16 to the caller.
-  // A thread takes four rows of a column at a time.
+  // A thread takes four columns of four rows at a time.
   __device__ __forceinline__ void write() const {
-    constexpr int kQuads = BLOCK_M * kHeadDim / 4;
-    constexpr int kBatch = kQuads % (4 * kThreads) == 0 ? 4 : 1;
-    for (int first = threadIdx.x; first < kQuads; first += kBatch * kThreads) {
-      // Stores would hold up the loads behind them.
-      float4 sum[kBatch];
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) sum[i] = merged(first + i * kThreads);
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) write_quad(first + i * kThreads, sum[i]);
+    constexpr int kBlocks = BLOCK_M / 4 * kRowUnits;
+#pragma unroll 1
+    for (int block = threadIdx.x; block < kBlocks; block += kThreads) {
+      const int row = block / (2 * kRowUnits) * kMmaTokens + block % 2 * 4;
+      if (row >= num_rows) break;
+      const int column = block / 2 % kRowUnits * 4;
+      float4 sum[4];  // of a column: four rows
+      merge_block(row, column, sum);
+      write_block(row, output_column(column), sum);
     }
   }
 
@@ -160,42 +165,46 @@ struct StreamMerge {
     sum.w += value.w * factor;
   }
 
-  static __device__ __forceinline__ int row_of_quad(int quad) {
-    return quad / (2 * kHeadDim) * kMmaTokens + quad % 2 * 4;
-  }
-
-  // The streams' sum of four rows of a column.
-  __device__ __forceinline__ float4 merged(int quad) const {
-    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    if (num_streams == 0) return sum;
+  // The streams' sums of columns [column, column + 4) of rows [row, row + 4).
+  __device__ __forceinline__ void merge_block(int row, int column, float4 (&sum)[4]) const {
 #pragma unroll
-    for (int i = 0; i < T::kStreams; ++i) {
+    for (int i = 0; i < 4; ++i) sum[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (num_streams == 0) return;
+#pragma unroll
+    for (int stream = 0; stream < T::kStreams; ++stream) {
       // One without anything has factor 0; the last one's memory stands in for its own. A branch
       // would make the loads wait for each other.
-      const int from = min(i, num_streams - 1);
-      const float4 value = reinterpret_cast<const float4*>(output(from, 0, 0))[quad];
-      const float4 factor =
-          *reinterpret_cast<const float4*>(factors() + i * BLOCK_M + row_of_quad(quad));
-      sum.x += value.x * factor.x;
-      sum.y += value.y * factor.y;
-      sum.z += value.z * factor.z;
-      sum.w += value.w * factor.w;
+      const float* const from = output(min(stream, num_streams - 1), row, column);
+      const float4 factor = *reinterpret_cast<const float4*>(factors() + stream * BLOCK_M + row);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float4 value = *reinterpret_cast<const float4*>(from + i * kPartFloats);
+        sum[i].x += value.x * factor.x;
+        sum[i].y += value.y * factor.y;
+        sum[i].z += value.z * factor.z;
+        sum[i].w += value.w * factor.w;
+      }
     }
-    return sum;
   }
 
-  __device__ __forceinline__ void write_quad(int quad, const float4& value) const {
-    const int row = row_of_quad(quad);
-    const int column = output_column(quad / 2 % kHeadDim);
-    const float of_row[4] = {value.x, value.y, value.z, value.w};
+  // `at_column` is a column of the output; the next three follow it.
+  __device__ __forceinline__ void write_block(int row, int at_column,
+                                              const float4 (&sum)[4]) const {
+    const float of_row[4][4] = {{sum[0].x, sum[1].x, sum[2].x, sum[3].x},
+                                {sum[0].y, sum[1].y, sum[2].y, sum[3].y},
+                                {sum[0].z, sum[1].z, sum[2].z, sum[3].z},
+                                {sum[0].w, sum[1].w, sum[2].w, sum[3].w}};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if (row + i >= num_rows) break;
-      const int64 at = row_offset()[row + i] + column;
+      const int64 at = row_offset()[row + i] + at_column;
+      const float(&value)[4] = of_row[i];
       if (work.num_splits > 1) {
-        p.o_partial[at] = of_row[i];
+        *reinterpret_cast<float4*>(p.o_partial + at) =
+            make_float4(value[0], value[1], value[2], value[3]);
       } else {
-        static_cast<uint16*>(p.out)[at] = static_cast<uint16>(cvt_bf16x2(of_row[i], 0.0f));
+        *reinterpret_cast<uint2*>(static_cast<uint16*>(p.out) + at) =
+            make_uint2(cvt_bf16x2(value[0], value[1]), cvt_bf16x2(value[2], value[3]));
       }
     }
   }

@@ -381,8 +381,8 @@ struct SwapAb {
 #pragma unroll
       for (int m = 0; m < kColumnTiles; ++m) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          *reinterpret_cast<float2*>(to + (m * kMmaRows + half * 8) * kMmaTokens) =
+        for (int half = 0; half < 2; ++half) {  // 8 columns are 2 places further in each part
+          *reinterpret_cast<float2*>(to + (m * 4 + half * 2) * kMmaTokens) =
               make_float2(output[m][n][2 * half], output[m][n][2 * half + 1]);
         }
       }
