@@ -29,6 +29,8 @@ TensorBox wgmma_tensor_box(const KernelConfig& config, int, KvLayout layout) {
   return {config.block_n, wgmma_box_panels(layout)};
 }
 
+constexpr int kAnyRows = 1 << 20;
+
 constexpr std::array kFamilies = {
     Family{.name = "splitkv",
            .entry_file = "templates/splitkv.cuh",
@@ -36,6 +38,11 @@ constexpr std::array kFamilies = {
            .min_compute_capability = 80,
            .only_arch = "",
            .splits_keys = true,
+           .least_rows = 1,
+           .most_rows = kAnyRows,
+           .first_choice_from = kAnyRows,
+           .first_choice_to = kAnyRows,
+           .alone_from = kAnyRows,
            .merges_in_clusters = false,
            .smem_bytes = splitkv_smem_bytes,
            .template_limits = splitkv_limits,
@@ -47,6 +54,11 @@ constexpr std::array kFamilies = {
            .min_compute_capability = 80,
            .only_arch = "",
            .splits_keys = false,
+           .least_rows = 1,
+           .most_rows = kAnyRows,
+           .first_choice_from = kAnyRows,
+           .first_choice_to = kAnyRows,
+           .alone_from = kAnyRows,
            .merges_in_clusters = false,
            .smem_bytes = tiled_smem_bytes,
            .template_limits = tiled_limits,
@@ -58,6 +70,11 @@ constexpr std::array kFamilies = {
            .min_compute_capability = 90,
            .only_arch = "",
            .splits_keys = true,
+           .least_rows = 1,
+           .most_rows = 32,
+           .first_choice_from = 1,
+           .first_choice_to = 16,
+           .alone_from = kAnyRows,
            .merges_in_clusters = true,
            .smem_bytes = swapab_smem_bytes,
            .template_limits = swapab_limits,
@@ -69,6 +86,11 @@ constexpr std::array kFamilies = {
            .min_compute_capability = 90,
            .only_arch = "sm_90a",
            .splits_keys = true,
+           .least_rows = 17,
+           .most_rows = kAnyRows,
+           .first_choice_from = 17,
+           .first_choice_to = kAnyRows,
+           .alone_from = 33,
            .merges_in_clusters = false,
            .smem_bytes = wgmma_smem_bytes,
            .template_limits = wgmma_limits,
@@ -103,6 +125,7 @@ constexpr int kMaxKeysInFlight = 128;
 // Of the streams' slots together: half of them are under way, and 64 KB read at the full rate.
 constexpr int kMinBytesInFlight = 96 << 10;
 constexpr int kMaxStreamWarps = 8;
+constexpr int kMaxStreamBlockM = 32;
 constexpr int kMaxStreamBlockN = 32;
 // Scores that a thread holds beside its output accumulators.
 constexpr int kMaxScoresPerThread = 64;
@@ -177,7 +200,7 @@ bool tries_stream(const KernelConfig& config, int head_dim, KvLayout layout) {
   const int streams = stream_grid(config, head_dim).streams;
   const int bytes =
       streams * config.num_stages * kv_stage_elements(config, head_dim, layout) * kBytesPerElement;
-  return config.num_warps >= 4 && bytes >= kMinBytesInFlight;
+  return config.num_warps >= 4 && config.block_m <= kMaxStreamBlockM && bytes >= kMinBytesInFlight;
 }
 
 bool tries_tile(const KernelConfig& config, int, KvLayout) {
@@ -367,8 +390,11 @@ std::optional<Unsupported> Family::supports(const Problem& problem,
     return Unsupported{fmt::format("block_n={}: a tile is one box and lies in one page of {} rows",
                                    box_rows, problem.page_size)};
   }
-  if (problem.op == Op::kPrefill && name == "swapab") {
-    return Unsupported{"swapab is made for few rows"};
+  const bool is_made_for_steps = tensor_box(config, problem.head_dim, problem.kv_layout).rows > 0;
+  if (is_made_for_steps && (problem.op == Op::kPrefill || problem.num_rows() < least_rows ||
+                            problem.num_rows() > most_rows)) {
+    return Unsupported{fmt::format("rows={}: {} is made for steps of {} to {}", problem.num_rows(),
+                                   name, least_rows, most_rows)};
   }
   if (problem.invariant && config.block_n != invariant_block_n(problem.head_dim)) {
     return Unsupported{fmt::format("block_n={}: an invariant row is summed up in tiles of {}",

@@ -111,7 +111,10 @@ void drop_useless_block_m(const Problem& problem, std::vector<Survivor>* survivo
   for (const Survivor& survivor : *survivors) {
     const int block_m = survivor.config.block_m;
     const int row_blocks = ceil_div(rows, block_m);
-    if (enough != 0 && block_m > enough && block_m >= 2 * padded_rows) {
+    // Families that are made for so many rows know what they do with padding.
+    const bool is_padding =
+        rows < survivor.family->first_choice_from || rows > survivor.family->first_choice_to;
+    if (is_padding && enough != 0 && block_m > enough && block_m >= 2 * padded_rows) {
       drop(survivor,
            {RejectReason::kUnsupported,
             fmt::format("block_m={} rows={}: block_m={} holds them all", block_m, rows, enough)},
@@ -126,6 +129,30 @@ void drop_useless_block_m(const Problem& problem, std::vector<Survivor>* survivo
     }
   }
   *survivors = std::move(useful);
+}
+
+// Drops the families that have been slower on every shape with so many rows than one that can run.
+void drop_outclassed(const Problem& problem, std::vector<Survivor>* survivors,
+                     CandidateSpace* space) {
+  if (problem.op == Op::kPrefill) return;
+  const auto best = std::find_if(survivors->begin(), survivors->end(), [&](const Survivor& one) {
+    return problem.num_rows() >= one.family->alone_from;
+  });
+  if (best == survivors->end()) return;
+  const Family* const alone = best->family;
+  std::vector<Survivor> kept;
+  for (const Survivor& one : *survivors) {
+    if (one.family == alone) {
+      kept.push_back(one);
+    } else {
+      drop(one,
+           {RejectReason::kUnsupported,
+            fmt::format("rows={}: {} is faster from {} rows on", problem.num_rows(), alone->name,
+                        alone->alone_from)},
+           space);
+    }
+  }
+  *survivors = std::move(kept);
 }
 
 // |log2(a / b)| of powers of two and near them, in half steps: an order of preference as an int.
@@ -185,7 +212,7 @@ std::vector<int> split_caps(const Problem& problem, const Family& family,
   }
   // Clusters leave SMs to the next launch, whose first tiles come in meanwhile.
   for (const int cap : {16, 8, 4}) {
-    if (cap <= limit && merges_in_cluster(family, row_blocks, cap)) wanted.push_back(cap);
+    if (cap <= limit && merges_in_cluster(family, problem, row_blocks, cap)) wanted.push_back(cap);
   }
   std::vector<int> caps;
   for (const int cap : wanted) {
@@ -257,6 +284,7 @@ CandidateSpace candidate_space(const Problem& problem, const DeviceInfo& device,
     }
   }
   if (survivors.empty()) apply_register_fallback(problem.head_dim, &survivors, &space);
+  drop_outclassed(problem, &survivors, &space);
   drop_useless_block_m(problem, &survivors, &space);
   for (const Survivor& survivor : survivors) {
     for (const int cap : split_caps(problem, *survivor.family, survivor.config, device)) {
@@ -321,7 +349,8 @@ Candidate default_candidate(const Problem& problem, const DeviceInfo& device,
     // A family that does not split is there for prefills alone.
     const bool for_prefill = !family.splits_keys;
     if (!for_prefill) {
-      return std::make_tuple(true, row_blocks, config.block_m, kv_bytes, block_n, warps, cap,
+      const int choice = rows >= family.first_choice_from && rows <= family.first_choice_to ? 1 : 2;
+      return std::make_tuple(choice, row_blocks, config.block_m, kv_bytes, block_n, warps, cap,
                              config.block_n, config.num_stages, config.num_warps);
     }
     // It is bound by the tensor cores and by what feeds them from shared memory: the sides of a
@@ -332,7 +361,7 @@ Candidate default_candidate(const Problem& problem, const DeviceInfo& device,
     const bool is_paired =
         fits_per_sm(2, problem, family, config, device) &&
         2 * config.num_warps * kWarpSize * kMostRegisters <= device.registers_per_sm;
-    return std::make_tuple(false, sides, is_paired ? 0 : 1, row_blocks, block_n, kv_bytes, warps,
+    return std::make_tuple(0, sides, is_paired ? 0 : 1, row_blocks, block_n, kv_bytes, warps,
                            config.block_n, -config.num_stages, config.num_warps);
   };
   return *std::min_element(
