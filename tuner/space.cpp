@@ -111,9 +111,8 @@ void drop_useless_block_m(const Problem& problem, std::vector<Survivor>* survivo
   for (const Survivor& survivor : *survivors) {
     const int block_m = survivor.config.block_m;
     const int row_blocks = ceil_div(rows, block_m);
-    // Families that are made for so many rows know what they do with padding.
-    const bool is_padding =
-        rows < survivor.family->first_choice_from || rows > survivor.family->first_choice_to;
+    // A family that has one BLOCK_M alone says itself from how many rows on it is worth a try.
+    const bool is_padding = survivor.family->least_rows == 1;
     if (is_padding && enough != 0 && block_m > enough && block_m >= 2 * padded_rows) {
       drop(survivor,
            {RejectReason::kUnsupported,

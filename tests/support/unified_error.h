@@ -62,51 +62,83 @@ struct RawSequence {
     }
   }
 
-  // Of the last tokens: [num_queries, num_q_heads, head_dim]; nothing is rounded.
-  std::vector<double> expected(double eps) const {
-    const auto widened = [](const std::vector<std::uint16_t>& values) {
-      std::vector<double> wide;
-      wide.reserve(values.size());
-      for (const std::uint16_t bits : values) wide.push_back(bf16_to_float(bits));
-      return wide;
-    };
-    const auto weights = [](const std::vector<std::uint16_t>& values) {
-      std::vector<float> wide;
-      for (const std::uint16_t bits : values) wide.push_back(bf16_to_float(bits));
-      return wide;
-    };
+  // What attention of the last tokens contracts: queries [num_queries, num_q_heads, head_dim], keys
+  // and values [num_tokens, head_dim].
+  struct Rows {
+    std::vector<double> q, k, v;
+  };
+  // Nothing is rounded.
+  Rows exact_rows(double eps) const {
     const int head_dim = layer.head_dim;
     const auto raw_k = widened(k);
-    const auto v = oracle::rms_norm(raw_k, {}, head_dim, eps);
-    const auto keys =
-        oracle::rotate(oracle::rms_norm(raw_k, weights(k_norm), head_dim, eps), layer.rope, 1);
-    const auto queries =
-        oracle::rotate(oracle::rms_norm(widened(q), weights(q_norm), head_dim, eps), layer.rope,
-                       layer.num_q_heads, num_tokens - num_queries);
-    std::vector<double> out(queries.size(), 0.0);
-    parallel_for(queries.size() / head_dim, 0, [&](std::size_t row) {
+    return {oracle::rotate(oracle::rms_norm(widened(q), weights(q_norm), head_dim, eps), layer.rope,
+                           layer.num_q_heads, num_tokens - num_queries),
+            oracle::rotate(oracle::rms_norm(raw_k, weights(k_norm), head_dim, eps), layer.rope, 1),
+            oracle::rms_norm(raw_k, {}, head_dim, eps)};
+  }
+  // As a cache and a prologue hold them: rounded to bf16 once, and of unified rows the key's
+  // un-rotated part is the value, its weight in the query.
+  Rows stored_rows(bool unified, double eps) const {
+    Rows rows = exact_rows(eps);
+    const auto head_dim = static_cast<std::size_t>(layer.head_dim);
+    const auto is_rotated = [&](std::size_t i) {
+      return i % (head_dim / 2) < static_cast<std::size_t>(layer.rope.num_pairs);
+    };
+    const std::vector<float> weight = weights(k_norm);
+    for (std::size_t i = 0; unified && i < rows.q.size(); ++i) {
+      if (!is_rotated(i)) rows.q[i] *= weight[i % head_dim];
+    }
+    for (std::size_t i = 0; unified && i < rows.k.size(); ++i) {
+      if (!is_rotated(i)) rows.k[i] = rows.v[i];
+    }
+    for (std::vector<double>* one : {&rows.q, &rows.k, &rows.v}) {
+      for (double& x : *one) x = bf16_to_float(float_to_bf16(static_cast<float>(x)));
+    }
+    return rows;
+  }
+
+  // Attention in double: [num_queries, num_q_heads, head_dim].
+  std::vector<double> attend(const Rows& rows) const {
+    const int head_dim = layer.head_dim;
+    std::vector<double> out(rows.q.size(), 0.0);
+    parallel_for(rows.q.size() / head_dim, 0, [&](std::size_t row) {
       const int position = num_tokens - num_queries + static_cast<int>(row) / layer.num_q_heads;
-      const double* query = &queries[row * head_dim];
+      const double* query = &rows.q[row * head_dim];
       std::vector<double> scores(static_cast<std::size_t>(position) + 1);
       double highest = -1e300;
       for (int j = 0; j <= position; ++j) {
-        double score = 0;
-        const double* key = &keys[std::size_t{1} * j * head_dim];
-        for (int d = 0; d < head_dim; ++d) score += query[d] * key[d];
-        scores[j] = score;
-        highest = std::max(highest, score);
+        constexpr int kLanes = 8;  // sums that a compiler can keep in a vector
+        double lanes[kLanes] = {};
+        const double* key = &rows.k[std::size_t{1} * j * head_dim];
+        for (int d = 0; d < head_dim; d += kLanes) {
+          for (int i = 0; i < kLanes; ++i) lanes[i] += query[d + i] * key[d + i];
+        }
+        for (const double lane : lanes) scores[j] += lane;
+        highest = std::max(highest, scores[j]);
       }
       double sum = 0;
       double* to = &out[row * head_dim];
       for (int j = 0; j <= position; ++j) {
         const double weight = std::exp(scores[j] - highest);
         sum += weight;
-        const double* value = &v[std::size_t{1} * j * head_dim];
+        const double* value = &rows.v[std::size_t{1} * j * head_dim];
         for (int d = 0; d < head_dim; ++d) to[d] += weight * value[d];
       }
       for (int d = 0; d < head_dim; ++d) to[d] /= sum;
     });
     return out;
+  }
+
+  static std::vector<double> widened(const std::vector<std::uint16_t>& values) {
+    std::vector<double> wide;
+    wide.reserve(values.size());
+    for (const std::uint16_t bits : values) wide.push_back(bf16_to_float(bits));
+    return wide;
+  }
+  static std::vector<float> weights(const std::vector<std::uint16_t>& values) {
+    std::vector<float> wide;
+    for (const std::uint16_t bits : values) wide.push_back(bf16_to_float(bits));
+    return wide;
   }
 
   LayerGeometry layer;
@@ -167,25 +199,35 @@ inline std::vector<double> run_layout(Engine& engine, const RawSequence& raw, Kv
   return values;
 }
 
-// Prints memory and error of both, and expects unified rows to be no worse than separate ones.
+// Prints memory and error of both. A kernel adds no more than its own error to that of the rounded
+// rows, of which neither form is better on the whole: a few keys decide which one is (0.8 to 1.4
+// times the other's, by the sequence).
 inline void expect_unified_as_good(Engine& engine, int num_tokens, int num_queries, int num_q_heads,
                                    int chunk, const std::vector<int>& steps) {
+  constexpr double kKernelError = 2.5e-3;
   for (const bool weights_vary : {false, true}) {
     const Gemma4Geometry geometry = one_global_layer(num_q_heads, num_tokens);
     const RawSequence raw(geometry.layers[0], num_tokens, num_queries, weights_vary);
-    const std::vector<double> expected = raw.expected(geometry.rms_norm_eps);
+    const std::vector<double> expected = raw.attend(raw.exact_rows(geometry.rms_norm_eps));
+    const auto error_of_rows = [&](bool unified) {
+      return relative_l2(raw.attend(raw.stored_rows(unified, geometry.rms_norm_eps)), expected);
+    };
+    const double separate_rows = error_of_rows(false);
+    const double unified_rows = error_of_rows(true);
     for (const int step : steps) {
       std::size_t separate_bytes = 0, unified_bytes = 0;
       const double separate = relative_l2(
           run_layout(engine, raw, KvLayout::kContiguous, step, chunk, &separate_bytes), expected);
       const double unified = relative_l2(
           run_layout(engine, raw, KvLayout::kUnified, step, chunk, &unified_bytes), expected);
-      std::printf("kv %d M %d weights %s: separate %zu bytes %.3e, unified %zu bytes %.3e\n",
-                  num_tokens, step, weights_vary ? "lognormal" : "ones", separate_bytes, separate,
-                  unified_bytes, unified);
+      std::printf(
+          "kv %d M %d weights %s: separate %zu bytes %.3e (rows alone %.3e), unified %zu bytes "
+          "%.3e (%.3e)\n",
+          num_tokens, step, weights_vary ? "lognormal" : "ones", separate_bytes, separate,
+          separate_rows, unified_bytes, unified, unified_rows);
       EXPECT_EQ(unified_bytes * 1024, separate_bytes * 640);
-      EXPECT_LT(unified, 1e-2);
-      EXPECT_LT(unified, 1.1 * separate);
+      EXPECT_LT(separate, std::hypot(separate_rows, kKernelError));
+      EXPECT_LT(unified, std::hypot(unified_rows, kKernelError));
     }
   }
 }
