@@ -349,7 +349,7 @@ TEST(HostDevice, RefusesWhatADriverRefuses) {
   EXPECT_THROW(bench.device->kernel(module, "other", 0), CudaError);
   EXPECT_THROW(bench.device->kernel(module, "kernel", 1 << 20), CudaError);
   const Kernel kernel = bench.device->kernel(module, "kernel", 0);
-  const RingParams params;
+  const RingParams params{};
   for (const KernelLaunch& bad :
        {KernelLaunch{.grid = {1, 1, 1}, .block = {2048, 1, 1}},
         KernelLaunch{.grid = {0, 1, 1}, .block = {32, 1, 1}},

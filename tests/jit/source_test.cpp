@@ -23,7 +23,7 @@ constexpr const char* kSampleText =
 
 constexpr attune::KernelConfig kConfig{
     .block_m = 16, .block_n = 64, .num_stages = 1, .num_warps = 8};
-static_assert(sizeof(attune::AttentionParams) == 240, "host and device disagree on AttentionParams");
+static_assert(sizeof(attune::AttentionParams) == 512, "host and device disagree on AttentionParams");
 static_assert(attune::splitkv_smem_bytes(kConfig, 512, attune::KvLayout::kRing) == 150592, "host and device disagree on smem");
 
 extern "C" __global__ void __launch_bounds__(256)
