@@ -125,7 +125,11 @@ constexpr int kMaxKeysInFlight = 128;
 // Of the streams' slots together: half of them are under way, and 64 KB read at the full rate.
 constexpr int kMinBytesInFlight = 96 << 10;
 constexpr int kMaxStreamWarps = 8;
+// A block of more rows is work for a family that reads a tile once for many of them. Beside 128
+// accumulators a thread has registers for the queries and the state of 16 rows, not for those of 32.
 constexpr int kMaxStreamBlockM = 32;
+constexpr int kMaxStreamAccumulators = 128;
+constexpr int kMaxFullWarpRows = 16;
 constexpr int kMaxStreamBlockN = 32;
 // Scores that a thread holds beside its output accumulators.
 constexpr int kMaxScoresPerThread = 64;
@@ -197,10 +201,13 @@ std::optional<Unsupported> swapab_limits(const KernelConfig& config, int head_di
 
 // A warp's step is short beside the wait for its tile: what counts is the bytes in flight.
 bool tries_stream(const KernelConfig& config, int head_dim, KvLayout layout) {
-  const int streams = stream_grid(config, head_dim).streams;
-  const int bytes =
-      streams * config.num_stages * kv_stage_elements(config, head_dim, layout) * kBytesPerElement;
-  return config.num_warps >= 4 && config.block_m <= kMaxStreamBlockM && bytes >= kMinBytesInFlight;
+  const StreamGrid grid = stream_grid(config, head_dim);
+  const int bytes = grid.streams * config.num_stages * kv_stage_elements(config, head_dim, layout) *
+                    kBytesPerElement;
+  const bool has_registers = grid.warp_rows <= kMaxFullWarpRows ||
+                             grid.warp_rows * head_dim < kMaxStreamAccumulators * kWarpSize;
+  return config.block_m <= kMaxStreamBlockM && has_registers && config.num_warps >= 4 &&
+         bytes >= kMinBytesInFlight;
 }
 
 bool tries_tile(const KernelConfig& config, int, KvLayout) {

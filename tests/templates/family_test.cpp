@@ -189,6 +189,64 @@ TEST(Families, RefuseWhatTwoWarpgroupsCannotShare) {
             std::string::npos);
 }
 
+// The reasons why `swapab` cannot be instantiated, or is not for a problem.
+TEST(Families, RefuseStreamsThatCannotBe) {
+  const Family& family = *find_family("swapab");
+  const auto reason = [&](const KernelConfig& config, int head_dim, KvLayout layout) {
+    const auto limit = family.static_limits(config, head_dim, layout);
+    return limit ? limit->detail : "none";
+  };
+  const auto contiguous = KvLayout::kContiguous;
+  EXPECT_EQ(reason({8, 16, 1, 8}, 512, contiguous), "none");
+  EXPECT_EQ(reason({32, 32, 2, 8}, 256, KvLayout::kRing), "none");
+  EXPECT_EQ(reason({16, 16, 2, 4}, 512, KvLayout::kPaged), "none");
+  EXPECT_NE(reason({32, 16, 2, 2}, 512, contiguous).find("2 warps over 32 rows"),
+            std::string::npos);
+  EXPECT_NE(reason({8, 16, 2, 16}, 512, contiguous).find("num_warps=16"), std::string::npos);
+  EXPECT_NE(reason({8, 64, 1, 8}, 512, contiguous).find("block_n=64"), std::string::npos);
+  EXPECT_NE(reason({8, 32, 2, 8}, 512, KvLayout::kPaged).find("lies in one page"),
+            std::string::npos);
+  EXPECT_NE(reason({16, 16, 1, 8}, 512, contiguous).find("2 warps share a stream"),
+            std::string::npos);
+
+  const auto refusal = [&](const char* problem) {
+    const auto limit = family.supports(Problem::parse(problem), {16, 16, 2, 8});
+    return limit ? limit->detail : "none";
+  };
+  EXPECT_EQ(refusal("verify/b1/q4/kv9/h8x2/d512/p16/unified-paged/bf16"), "none");
+  EXPECT_EQ(refusal("verify/b1/q4/kv9/h8x2/d256/w64/ring/bf16"), "none");
+  EXPECT_NE(refusal("verify/b1/q4/kv9/h8x2/d256/w64/p16/paged/bf16").find("window=64"),
+            std::string::npos);
+  EXPECT_NE(refusal("verify/b1/q4/kv9/h8x2/d512/invariant/unified/bf16").find("sums"),
+            std::string::npos);
+  EXPECT_NE(refusal("prefill/b1/q64/kv1-64/h8x2/d256/contiguous/bf16").find("few rows"),
+            std::string::npos);
+}
+
+// More rows than 32 are in blocks of 32, and those of a warp leave registers beside 128 accumulators.
+TEST(Families, SearchStreamsOfFewRowsWithEnoughInFlight) {
+  const Family& family = *find_family("swapab");
+  for (const KvLayout layout : kKvLayouts) {
+    for (const int head_dim : {64, 128, 256, 512}) {
+      std::set<int> block_ms;
+      for (const KernelConfig& config : family.configs(head_dim, layout)) {
+        block_ms.insert(config.block_m);
+        const int slot_bytes = 2 * kv_stage_elements(config, head_dim, layout);
+        const StreamGrid grid = stream_grid(config, head_dim);
+        EXPECT_GE(grid.streams * config.num_stages * slot_bytes, 96 << 10) << text_of(config);
+        EXPECT_LE(grid.warp_rows, head_dim == 64 ? 32 : 16) << text_of(config);
+        EXPECT_GE(config.num_warps, 4) << text_of(config);
+      }
+      if (is_unified(layout) && head_dim != kUnifiedHeadDim) {
+        EXPECT_EQ(block_ms, std::set<int>{});
+      } else {
+        EXPECT_TRUE(block_ms.contains(8)) << head_dim;
+        EXPECT_LE(*block_ms.rbegin(), 32) << head_dim;
+      }
+    }
+  }
+}
+
 TEST(Families, HaveADigestThatStaysTheSame) {
   for (const Family& family : families()) {
     EXPECT_EQ(family.template_digest(), family.template_digest());
