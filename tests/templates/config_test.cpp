@@ -68,6 +68,38 @@ TEST(SplitKvSmemBytes, GrowsWithEveryDimension) {
   EXPECT_GT(splitkv_smem_bytes({16, 32, 2, 4}, 256, KvLayout::kContiguous), base);
 }
 
+// A warp owns 4096 / head_dim rows at most; warps of other rows share its stream.
+TEST(StreamGrid, GivesAWarpAStreamUntilThereAreMoreRowsThanItHolds) {
+  const auto expect = [](const KernelConfig& config, int head_dim, const StreamGrid& expected) {
+    const StreamGrid grid = stream_grid(config, head_dim);
+    EXPECT_EQ(grid.warp_rows, expected.warp_rows) << head_dim;
+    EXPECT_EQ(grid.row_groups, expected.row_groups) << head_dim;
+    EXPECT_EQ(grid.streams, expected.streams) << head_dim;
+  };
+  expect({8, 16, 2, 8}, 512, {8, 1, 8});
+  expect({16, 16, 2, 8}, 512, {8, 2, 4});
+  expect({32, 16, 2, 8}, 512, {8, 4, 2});
+  expect({32, 16, 2, 8}, 256, {16, 2, 4});
+  expect({32, 16, 2, 8}, 128, {32, 1, 8});
+  expect({8, 16, 2, 4}, 64, {8, 1, 4});
+  expect({32, 16, 2, 2}, 512, {0, 0, 0});   // four row groups
+  expect({64, 16, 2, 12}, 512, {0, 0, 0});  // eight
+  expect({12, 16, 2, 4}, 256, {0, 0, 0});   // no whole mma
+}
+
+TEST(SwapAbSmemBytes, AddsUpByHand) {
+  // 8 streams of 1 slot with K and V of 16x512, queries 8x512, both bf16; 4 barriers a slot; 8 rows
+  // x (8 bytes of statistics and a 4-byte factor a stream, an 8-byte offset).
+  EXPECT_EQ(swapab_smem_bytes({8, 16, 1, 8}, 512, KvLayout::kContiguous),
+            2 * (8 * 2 * 16 * 512 + 8 * 512) + 8 * 4 * 8 + 8 * (8 * 12 + 8));
+  // 2 streams of 4 slots with unified rows of 640, four warps each.
+  EXPECT_EQ(swapab_smem_bytes({32, 16, 4, 8}, 512, KvLayout::kUnified),
+            2 * (2 * 4 * 16 * 640 + 32 * 512) + 2 * 4 * 4 * 8 + 32 * (2 * 12 + 8));
+  // The streams' outputs, as floats, are more than one slot each.
+  EXPECT_EQ(swapab_smem_bytes({32, 16, 1, 8}, 128, KvLayout::kContiguous),
+            8 * 32 * 128 * 4 + 2 * 32 * 128 + 8 * 4 * 8 + 32 * (8 * 12 + 8));
+}
+
 TEST(WgmmaSmemBytes, AddsUpByHand) {
   // Q 64x512, K and V 64x512 each, two P of 64x64, all bf16; 64 rows x (2 factors and an inverse sum
   // as floats, an 8-byte offset); a full and an empty barrier for each of 4 parts, 2 for each P.

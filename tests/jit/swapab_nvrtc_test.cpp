@@ -1,0 +1,51 @@
+// Every config of the swapab family compiles for the architectures that have bulk tensor copies and
+// clusters, and all but a few without spills, stack or notes: those are the tuner's to reject.
+#include <cstddef>
+#include <cstdio>
+#include <ostream>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/compile_space.h"
+
+namespace attune {
+namespace {
+
+struct SwapAbSpace {
+  const char* arch;
+  int least;  // variants that shared memory has room for
+};
+void PrintTo(const SwapAbSpace& space, std::ostream* out) { *out << space.arch; }
+
+class SwapAbCompileTest : public NvrtcTest, public testing::WithParamInterface<SwapAbSpace> {};
+
+TEST_P(SwapAbCompileTest, SpillsNextToNothing) {
+  const Family& family = known_family("swapab");
+  const DeviceInfo device = architecture_limits(GetParam().arch);
+  ASSERT_GE(device.compute_capability(), family.min_compute_capability);
+  std::vector<Variant> variants;
+  for (const int head_dim : {64, 128, 256, 512}) {
+    const std::vector<Variant> all = variants_of(family, head_dim, device);
+    // Every config without softcap or with it, in turn, to halve the time.
+    for (std::size_t i = 0; i < all.size(); i += 2) variants.push_back(all[i + i / 2 % 2]);
+  }
+  EXPECT_GE(static_cast<int>(variants.size()), GetParam().least);
+  int num_rejected = 0;
+  compile_all(variants, device.arch, [&](const Variant& variant, const Binary& binary) {
+    for (const std::string& note : binary.notes) ADD_FAILURE() << note;
+    if (bytes_in_memory(binary) == 0) return;
+    ++num_rejected;
+    std::printf("%s %s: %d bytes of registers in memory\n", device.arch.c_str(),
+                variant.text().c_str(), bytes_in_memory(binary));
+  });
+  EXPECT_LE(num_rejected, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SwapAbCompileTest,
+                         testing::Values(SwapAbSpace{"sm_90a", 150}, SwapAbSpace{"sm_100a", 150},
+                                         SwapAbSpace{"sm_120", 4}),
+                         [](const auto& instance) { return std::string(instance.param.arch); });
+
+}  // namespace
+}  // namespace attune
