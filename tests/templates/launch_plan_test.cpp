@@ -70,6 +70,38 @@ TEST(LaunchPlan, CountsWorkspacesBeyondFourGigabytes) {
   EXPECT_EQ(plan.o_partial_bytes, std::size_t{4096} * 4 * 132 * 128 * 512 * 4);
 }
 
+// Powers of two up to 16, of one row block: then the CTAs of a row block's splits lie side by side.
+TEST(LaunchPlan, AClusterMergesFewSplitsWithoutACombine) {
+  for (const int split_cap : {1, 2, 3, 4, 5, 8, 12, 16, 32}) {
+    const bool clusters = split_cap == 2 || split_cap == 4 || split_cap == 8 || split_cap == 16;
+    const LaunchPlan plan = plan_launch(global_decode(), {"swapab", {8, 16, 2, 8}, split_cap});
+    const auto cap = static_cast<unsigned>(split_cap);
+    EXPECT_EQ(plan.split.grid, (Dim3{cap, 4, 1}));
+    EXPECT_EQ(plan.split.cluster, (Dim3{clusters ? cap : 1, 1, 1})) << split_cap;
+    EXPECT_EQ(plan.needs_combine, split_cap > 1 && !clusters) << split_cap;
+    // The CTAs of a cluster merge through the workspace.
+    EXPECT_EQ(plan.workspace_bytes() > 0, split_cap > 1) << split_cap;
+    AttentionParams params{};
+    set_plan_params(global_decode(), plan, 0x10000, &params);
+    EXPECT_EQ(params.merges_in_cluster, clusters ? 1 : 0) << split_cap;
+  }
+  // 32 packed rows in two blocks.
+  const Problem verify = Problem::parse("verify/b1/q4/kv1-131072/h32x4/d512/contiguous/bf16");
+  const LaunchPlan blocks = plan_launch(verify, {"swapab", {16, 16, 2, 8}, 4});
+  EXPECT_EQ(blocks.split.cluster, (Dim3{1, 1, 1}));
+  EXPECT_TRUE(blocks.needs_combine);
+  EXPECT_EQ(plan_launch(verify, {"swapab", {32, 16, 2, 8}, 4}).split.cluster, (Dim3{4, 1, 1}));
+}
+
+TEST(LaunchPlan, OnlyFamiliesOfClustersHaveThem) {
+  for (const char* family : {"splitkv", "wgmma"}) {
+    const Problem verify = Problem::parse("verify/b1/q8/kv1-4096/h8x1/d512/contiguous/bf16");
+    const LaunchPlan plan = plan_launch(verify, {family, {64, 64, 1, 12}, 4});
+    EXPECT_EQ(plan.split.cluster, (Dim3{1, 1, 1})) << family;
+    EXPECT_TRUE(plan.needs_combine) << family;
+  }
+}
+
 TEST(SetPlanParams, FillsWhatProblemAndPlanDecide) {
   const Problem problem = sliding_verify();
   const LaunchPlan plan = plan_launch(problem, {"splitkv", {16, 64, 2, 8}, 8});
