@@ -35,7 +35,9 @@ TEST_P(CornerTest, CompilesTheCornersOfEveryFamily) {
       if (family.name == "wgmma" && head_dim != kWgmmaHeadDim) continue;
       const std::set<KernelConfig> configs =
           config_corners(family, head_dim, KvLayout::kContiguous, device);
-      EXPECT_FALSE(configs.empty()) << family.name << " head_dim " << head_dim;
+      // What it needs in flight is all the shared memory that sm_120 has.
+      const bool has_room = family.name != "swapab" || device.arch != "sm_120" || head_dim < 256;
+      EXPECT_EQ(configs.empty(), !has_room) << family.name << " head_dim " << head_dim;
       for (const KernelConfig& config : configs) {
         // Both layouts, as far as the family has them, with and without softcap, in turn.
         const bool odd = variants.size() % 2 == 1;

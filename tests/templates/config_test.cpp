@@ -95,9 +95,9 @@ TEST(SwapAbSmemBytes, AddsUpByHand) {
   // 2 streams of 4 slots with unified rows of 640, four warps each.
   EXPECT_EQ(swapab_smem_bytes({32, 16, 4, 8}, 512, KvLayout::kUnified),
             2 * (2 * 4 * 16 * 640 + 32 * 512) + 2 * 4 * 4 * 8 + 32 * (2 * 12 + 8));
-  // The streams' outputs, as floats, are more than one slot each.
+  // The streams' outputs, as floats with 4 of padding a row, are more than their slots.
   EXPECT_EQ(swapab_smem_bytes({32, 16, 1, 8}, 128, KvLayout::kContiguous),
-            8 * 32 * 128 * 4 + 2 * 32 * 128 + 8 * 4 * 8 + 32 * (8 * 12 + 8));
+            8 * 32 * 132 * 4 + 2 * 32 * 128 + 8 * 4 * 8 + 32 * (8 * 12 + 8));
 }
 
 TEST(WgmmaSmemBytes, AddsUpByHand) {

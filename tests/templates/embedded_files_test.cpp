@@ -1,4 +1,5 @@
 // What NVRTC reads instead of the disk: the embedded files have to be closed under #include.
+#include <algorithm>
 #include <set>
 #include <string>
 #include <string_view>
@@ -55,6 +56,33 @@ TEST(EmbeddedFiles, HoldTheEntryOfEveryFamilyAndTheCombine) {
     EXPECT_NE(find_file(family.entry_file), nullptr) << family.entry_file;
   }
   EXPECT_NE(find_file("templates/combine.cuh"), nullptr);
+}
+
+// A kernel lets the next one start once it has waited for the one before: what the next one reads
+// before its own wait (AttentionParams::overlap) was then written before this one began.
+TEST(EmbeddedFiles, LetTheNextKernelStartRightAfterTheirWait) {
+  int num_kernels = 0;
+  for (const EmbeddedFile& file : embedded_files()) {
+    if (file.name.find("/ptx.") != std::string_view::npos) continue;  // the instructions themselves
+    constexpr std::string_view kStart = "griddepcontrol_launch_dependents();";
+    constexpr std::string_view kWait = "griddepcontrol_wait();";
+    for (std::size_t at = file.text.find(kStart); at != std::string_view::npos;
+         at = file.text.find(kStart, at + 1)) {
+      const std::size_t wait = file.text.rfind(kWait, at);
+      ASSERT_NE(wait, std::string_view::npos) << file.name;
+      // But for a comment, the statement in front.
+      std::string_view between = file.text.substr(wait + kWait.size(), at - wait - kWait.size());
+      while (!between.empty()) {
+        const std::string_view line = between.substr(0, between.find('\n'));
+        between.remove_prefix(std::min(line.size() + 1, between.size()));
+        const std::size_t text = line.find_first_not_of(' ');
+        EXPECT_TRUE(text == std::string_view::npos || line.substr(text).starts_with("//"))
+            << file.name << ": " << line;
+      }
+      ++num_kernels;
+    }
+  }
+  EXPECT_GE(num_kernels, 6);  // four families, the combine and the prologue
 }
 
 TEST(EmbeddedFiles, AreTheWholeFilesByteForByte) {

@@ -119,6 +119,7 @@ TEST(Families, OfferDistinctConfigsThatTheySupportThemselves) {
       Problem problem = Problem::parse(kProblem);
       problem.op = family.splits_keys ? Op::kVerify : Op::kPrefill;
       problem.head_dim = head_dim;
+      while (problem.num_rows() < family.least_rows) ++problem.seqlen_q;
       const auto configs = family.configs(head_dim, KvLayout::kContiguous);
       // Made for one head_dim.
       if (family.name == "wgmma" && head_dim != kWgmmaHeadDim) {
@@ -183,6 +184,9 @@ TEST(Families, RefuseWhatTwoWarpgroupsCannotShare) {
   EXPECT_EQ(refusal("verify/b1/q8/kv9/h8x1/d512/p64/unified-paged/bf16", kConfig), "none");
   EXPECT_NE(refusal("verify/b1/q8/kv9/h8x1/d512/p32/unified-paged/bf16", kConfig).find("32 rows"),
             std::string::npos);
+  EXPECT_EQ(refusal("verify/b1/q3/kv9/h8x1/d512/p64/unified-paged/bf16", kConfig), "none");
+  EXPECT_NE(refusal("verify/b1/q2/kv9/h8x1/d512/p64/unified-paged/bf16", kConfig).find("rows=16"),
+            std::string::npos);
   EXPECT_NE(refusal("verify/b1/q8/kv9/h8x1/d512/w64/p64/paged/bf16", kConfig).find("window=64"),
             std::string::npos);
   EXPECT_NE(refusal("verify/b1/q8/kv9/h8x1/d512/invariant/unified/bf16", kConfig).find("sums"),
@@ -219,7 +223,10 @@ TEST(Families, RefuseStreamsThatCannotBe) {
             std::string::npos);
   EXPECT_NE(refusal("verify/b1/q4/kv9/h8x2/d512/invariant/unified/bf16").find("sums"),
             std::string::npos);
-  EXPECT_NE(refusal("prefill/b1/q64/kv1-64/h8x2/d256/contiguous/bf16").find("few rows"),
+  EXPECT_EQ(refusal("verify/b1/q8/kv9/h8x2/d256/contiguous/bf16"), "none");  // 32 rows
+  EXPECT_NE(refusal("verify/b1/q9/kv9/h8x2/d256/contiguous/bf16").find("rows=36"),
+            std::string::npos);
+  EXPECT_NE(refusal("prefill/b1/q4/kv1-64/h8x2/d256/contiguous/bf16").find("made for steps"),
             std::string::npos);
 }
 

@@ -93,6 +93,19 @@ TEST(LaunchPlan, AClusterMergesFewSplitsWithoutACombine) {
   EXPECT_EQ(plan_launch(verify, {"swapab", {32, 16, 2, 8}, 4}).split.cluster, (Dim3{4, 1, 1}));
 }
 
+// One that has to wait for the others would be slower than a combine.
+TEST(LaunchPlan, ClustersAreThereWhereAllFindRoomAtOnce) {
+  Problem problem = Problem::parse("decode/b1/q1/kv1-131072/h32x16/d256/w1024/contiguous/bf16");
+  const auto cluster = [&](int split_cap) {
+    return plan_launch(problem, {"swapab", {8, 16, 2, 8}, split_cap}).split.cluster.x;
+  };
+  EXPECT_EQ(cluster(4), 4u);  // 64 CTAs
+  EXPECT_EQ(cluster(8), 1u);  // 128
+  problem.batch = 2;
+  EXPECT_EQ(cluster(2), 2u);
+  EXPECT_EQ(cluster(4), 1u);
+}
+
 TEST(LaunchPlan, OnlyFamiliesOfClustersHaveThem) {
   for (const char* family : {"splitkv", "wgmma"}) {
     const Problem verify = Problem::parse("verify/b1/q8/kv1-4096/h8x1/d512/contiguous/bf16");

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -68,20 +71,24 @@ TEST(CandidateSpace, KeepsOnlyWhatFitsTheDevice) {
 }
 
 TEST(CandidateSpace, AccountsForEveryConfigOnce) {
-  const Problem problem = Problem::parse("verify/b1/q8/kv1-131072/h32x4/d512/contiguous/bf16");
-  const CandidateSpace space = candidate_space(problem, architecture_limits("sm_90a"));
-  std::multiset<KernelConfig> seen;
-  std::set<KernelConfig> kept;
-  for (const Candidate& candidate : space.kept) kept.insert(candidate.config);
-  seen.insert(kept.begin(), kept.end());
-  for (const PrunedCandidate& one : space.pruned) {
-    if (one.candidate.family == "splitkv") seen.insert(one.candidate.config);
-    EXPECT_FALSE(one.rejection.detail.empty());
+  for (const char* text : {"decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16",
+                           "verify/b1/q8/kv1-131072/h32x4/d512/contiguous/bf16"}) {
+    const CandidateSpace space =
+        candidate_space(Problem::parse(text), architecture_limits("sm_90a"));
+    for (const Family& family : families()) {
+      std::set<KernelConfig> kept;
+      for (const Candidate& one : space.kept) {
+        if (one.family == family.name) kept.insert(one.config);
+      }
+      std::multiset<KernelConfig> seen(kept.begin(), kept.end());
+      for (const PrunedCandidate& one : space.pruned) {
+        if (one.candidate.family == family.name) seen.insert(one.candidate.config);
+        EXPECT_FALSE(one.rejection.detail.empty());
+      }
+      const auto all = family.configs(512, KvLayout::kContiguous);
+      EXPECT_EQ(seen, std::multiset<KernelConfig>(all.begin(), all.end())) << family.name << text;
+    }
   }
-  const std::vector<KernelConfig> all = splitkv().configs(512, KvLayout::kContiguous);
-  EXPECT_EQ(seen.size(), all.size());
-  EXPECT_EQ(std::set<KernelConfig>(all.begin(), all.end()),
-            std::set<KernelConfig>(seen.begin(), seen.end()));
 }
 
 TEST(CandidateSpace, HasNoCandidateTwice) {
@@ -92,17 +99,48 @@ TEST(CandidateSpace, HasNoCandidateTwice) {
 }
 
 TEST(CandidateSpace, DropsBlocksThatAreMostlyPadding) {
-  const Problem decode = Problem::parse("decode/b1/q1/kv1-4096/h8x1/d128/contiguous/bf16");
-  for (const Candidate& one : candidate_space(decode, architecture_limits("sm_90a")).kept) {
-    EXPECT_EQ(one.config.block_m, 16) << one.text();
-  }
-  // 24 rows: 32 holds them, 64 is too much, 16 takes two blocks.
-  const Problem odd = Problem::parse("verify/b1/q8/kv1-4096/h3x1/d128/contiguous/bf16");
-  std::set<int> block_ms;
-  for (const Candidate& one : candidate_space(odd, architecture_limits("sm_90a")).kept) {
-    block_ms.insert(one.config.block_m);
-  }
-  EXPECT_EQ(block_ms, (std::set<int>{16, 32}));
+  const auto block_ms = [](const char* problem, std::string_view family) {
+    std::set<int> found;
+    for (const Candidate& one :
+         candidate_space(Problem::parse(problem), architecture_limits("sm_90a")).kept) {
+      if (one.family == family) found.insert(one.config.block_m);
+    }
+    return found;
+  };
+  constexpr const char* kDecode = "decode/b1/q1/kv1-4096/h8x1/d128/contiguous/bf16";
+  EXPECT_EQ(block_ms(kDecode, "splitkv"), (std::set<int>{16}));
+  // It is the first choice, and twice the rows are all that its warps have registers for.
+  EXPECT_EQ(block_ms(kDecode, "swapab"), (std::set<int>{8, 16}));
+  // 24 rows: 32 holds them, 64 is too much, 16 takes two blocks and 8 three.
+  constexpr const char* kOdd = "verify/b1/q8/kv1-4096/h3x1/d128/contiguous/bf16";
+  EXPECT_EQ(block_ms(kOdd, "splitkv"), (std::set<int>{16, 32}));
+  EXPECT_EQ(block_ms(kOdd, "swapab"), (std::set<int>{8, 16}));
+}
+
+TEST(CandidateSpace, LeavesTheFamiliesOutThatHaveNeverBeenFaster) {
+  const auto names = [](const char* problem, const char* arch) {
+    std::set<std::string> found;
+    const CandidateSpace space =
+        candidate_space(Problem::parse(problem), architecture_limits(arch));
+    for (const Candidate& one : space.kept) found.insert(one.family);
+    return found;
+  };
+  using Names = std::set<std::string>;
+  constexpr const char* kEight = "decode/b1/q1/kv1-4096/h8x1/d512/contiguous/bf16";
+  EXPECT_EQ(names(kEight, "sm_90a"), (Names{"splitkv", "swapab"}));
+  EXPECT_EQ(names(kEight, "sm_80"), (Names{"splitkv"}));
+  constexpr const char* k24 = "verify/b1/q3/kv1-4096/h8x1/d512/contiguous/bf16";
+  EXPECT_EQ(names(k24, "sm_90a"), (Names{"splitkv", "swapab", "wgmma"}));
+  EXPECT_EQ(names(k24, "sm_100a"), (Names{"splitkv", "swapab"}));
+  constexpr const char* k64 = "verify/b1/q8/kv1-4096/h8x1/d512/contiguous/bf16";
+  EXPECT_EQ(names(k64, "sm_90a"), (Names{"wgmma"}));
+  EXPECT_EQ(names(k64, "sm_100a"), (Names{"splitkv"}));
+  // No wgmma for head_dim 256 or for invariant rows.
+  EXPECT_EQ(names("verify/b1/q8/kv1-4096/h8x1/d256/contiguous/bf16", "sm_90a"), (Names{"splitkv"}));
+  EXPECT_EQ(names("verify/b1/q8/kv1-4096/h8x1/d512/invariant/contiguous/bf16", "sm_90a"),
+            (Names{"splitkv"}));
+  EXPECT_EQ(names("prefill/b1/q64/kv1-4096/h8x1/d512/contiguous/bf16", "sm_90a"),
+            (Names{"splitkv", "tiled"}));
 }
 
 TEST(CandidateSpace, LimitsTheRowBlocksWhereALargerBlockRuns) {
@@ -163,7 +201,8 @@ TEST(Space, DropsWhatTheRegisterFileCannotHold) {
   EXPECT_TRUE(within_register_rule({128, 32, 1, 16}, 512));
   EXPECT_FALSE(fits_register_file({128, 32, 1, 16}, 512, kRegistersPerSm));
   const Problem problem = Problem::parse("verify/b1/q16/kv1-8192/h32x4/d512/contiguous/bf16");
-  EXPECT_EQ(default_candidate(problem, architecture_limits("sm_90a")).config,
+  const std::vector<std::string> others = {"swapab", "wgmma"};
+  EXPECT_EQ(default_candidate(problem, architecture_limits("sm_90a"), others).config,
             (KernelConfig{64, 64, 1, 8}));
 }
 
@@ -231,11 +270,23 @@ TEST(DefaultCandidate, IsAlwaysInTheSpace) {
 
 TEST(DefaultCandidate, HoldsAllRowsInTheSmallestBlock) {
   const DeviceInfo device = architecture_limits("sm_90a");
+  const std::vector<std::string> only_splitkv = {"swapab", "wgmma"};
   const Problem decode = Problem::parse("decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16");
-  EXPECT_EQ(default_candidate(decode, device).config.block_m, 16);
+  EXPECT_EQ(default_candidate(decode, device).family, "swapab");
+  EXPECT_EQ(default_candidate(decode, device).config.block_m, 8);
   EXPECT_EQ(default_candidate(decode, device).split_cap, device.num_sms / 4);
+  EXPECT_EQ(default_candidate(decode, device, only_splitkv).config.block_m, 16);
+  EXPECT_EQ(default_candidate(decode, device, only_splitkv).split_cap, device.num_sms / 4);
   const Problem verify = Problem::parse("verify/b1/q8/kv1-131072/h32x4/d512/contiguous/bf16");
+  EXPECT_EQ(default_candidate(verify, device).family, "wgmma");
   EXPECT_EQ(default_candidate(verify, device).config.block_m, 64);
+  EXPECT_EQ(default_candidate(verify, device, only_splitkv).config.block_m, 64);
+  // 24 rows, of which swapab is no first choice.
+  const Problem few = Problem::parse("verify/b1/q3/kv1-131072/h32x4/d512/contiguous/bf16");
+  EXPECT_EQ(default_candidate(few, device).family, "wgmma");
+  const Problem sliding = Problem::parse("verify/b1/q8/kv1-131072/h32x16/d256/w1024/ring/bf16");
+  EXPECT_EQ(default_candidate(sliding, device).family, "swapab");  // 16 rows
+  EXPECT_EQ(default_candidate(sliding, device).config.block_m, 16);
 }
 
 TEST(DefaultCandidate, NamesEveryReasonWhenNothingIsLeft) {

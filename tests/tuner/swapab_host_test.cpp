@@ -53,7 +53,8 @@ TEST_P(SwapAbHost, IsRightInAnyNumberOfSplits) {
     EXPECT_TRUE(plan_launch(problem_, candidate(split_cap)).needs_combine);
   }
   const std::vector<VerifyCase> cases = {
-      verify_case(problem_, 1, "splits", {0, 1, 17, 16 * config_.block_n - 1})};
+      verify_case(problem_, 1, "few", {0, 1, 17}),
+      verify_case(problem_, 1, "many", {16 * config_.block_n - 1})};
   EXPECT_EQ(outcome_on({}, cases, {2, 4, 16, 3, 5}), "right");
 }
 
