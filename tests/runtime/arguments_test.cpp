@@ -147,6 +147,17 @@ TEST(Arguments, FillsDenseStridesAndKeepsGivenOnes) {
   EXPECT_EQ(params.lse, nullptr);
 }
 
+TEST(Arguments, TellTheKernelHowFarItMayReadAndWhen) {
+  const Problem problem = Problem::parse(kDecode);
+  const LaunchPlan plan = plan_launch(problem, Candidate::parse(kCandidate));
+  AttentionArgs args = plausible_args();
+  args.capacity = 1000;
+  EXPECT_EQ(attention_params(problem, plan, args).kv_capacity, 1000);
+  EXPECT_EQ(attention_params(problem, plan, args).overlap, 0);
+  args.overlap = true;
+  EXPECT_EQ(attention_params(problem, plan, args).overlap, 1);
+}
+
 TEST(Arguments, ContiguousBuffersHaveNoRing) {
   const Problem problem = Problem::parse(kDecode);
   const LaunchPlan plan = plan_launch(problem, Candidate::parse(kCandidate));

@@ -39,8 +39,9 @@ class CApiTest : public ServingTest {
   attune_engine* c_engine() {
     store(kDecode);
     auto fake = device();
-    fake->on_launch = [this](const Kernel&, const KernelLaunch&, const void*) {
+    fake->on_launch = [this](const Kernel&, const KernelLaunch& shape, const void*) {
       ++num_launches;
+      num_programmatic += shape.programmatic;
       if (fail_launch) throw CudaError("cannot launch", 719, "CUDA_ERROR_LAUNCH_FAILED");
       if (throw_int) throw 7;
     };
@@ -54,6 +55,7 @@ class CApiTest : public ServingTest {
     return attention;
   }
   int num_launches = 0;
+  int num_programmatic = 0;
   bool fail_launch = false;
   bool throw_int = false;
 
@@ -235,6 +237,24 @@ TEST_F(CApiTest, ReadsArgumentsOfNewerCallersOnlyWhenNothingIsLost) {
   args.later[1] = 1;
   expect_failure(ATTUNE_INVALID_ARGUMENT, attune_attention_launch(attention, &args.known, nullptr),
                  "use a newer library");
+}
+
+// The combine may start early in any case.
+TEST_F(CApiTest, OverlapIsOnWhereACallerKnowsItAndSaysSo) {
+  attune_attention* attention = prepared();
+  const auto programmatic_launches = [&](const attune_args& args) {
+    num_programmatic = 0;
+    EXPECT_EQ(attune_attention_launch(attention, &args, nullptr), ATTUNE_OK);
+    return num_programmatic;
+  };
+  attune_args args = plausible_c_args();
+  EXPECT_EQ(programmatic_launches(args), 1);
+  args.overlap = 1;
+  EXPECT_EQ(programmatic_launches(args), 2);
+  args.overlap = -1;
+  EXPECT_EQ(programmatic_launches(args), 2);
+  args.struct_size = offsetof(attune_args, overlap);  // of a caller that does not know it
+  EXPECT_EQ(programmatic_launches(args), 1);
 }
 
 TEST_F(CApiTest, RefusesArgumentsWithoutASize) {

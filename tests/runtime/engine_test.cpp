@@ -42,6 +42,26 @@ TEST_F(EngineTest, LaunchesSplitAndCombineWithTheCallersPointers) {
   EXPECT_EQ(last.split_cap, 33);
 }
 
+TEST_F(EngineTest, LaunchesBeforeTheEndOfTheKernelInFrontOnlyWhenAskedTo) {
+  store(kDecode);
+  auto fake = device();
+  std::vector<bool> programmatic;
+  std::vector<int> overlap;
+  fake->on_launch = [&](const Kernel&, const KernelLaunch& shape, const void* params) {
+    programmatic.push_back(shape.programmatic);
+    overlap.push_back(static_cast<const AttentionParams*>(params)->overlap);
+  };
+  Engine serving(options, std::move(fake));
+  const Attention attention = serving.prepare(kDecode);
+  AttentionArgs args = plausible_args();
+  attention.launch(args, nullptr);
+  args.overlap = true;
+  attention.launch(args, nullptr);
+  // The combine always may: it reads nothing before its wait.
+  EXPECT_EQ(programmatic, (std::vector<bool>{false, true, true, true}));
+  EXPECT_EQ(overlap, (std::vector<int>{0, 0, 1, 1}));
+}
+
 TEST_F(EngineTest, RefusesBadArgumentsBeforeAnyLaunch) {
   store(kDecode);
   auto serving = engine();

@@ -31,7 +31,9 @@ class GrowingStep {
   AttentionArgs args() const;
   // Relative L2 error of the output that is on the device now. Waits for the stream.
   double output_error(StreamHandle stream) const;
-  // The same, and compares lse row by row.
+  // The bytes of output and lse that are on the device now. Waits for the stream.
+  std::vector<std::byte> result(StreamHandle stream) const;
+  // Relative L2 error of the output, and compares lse row by row.
   double error(StreamHandle stream) const;
 
  private:
@@ -133,6 +135,13 @@ inline double GrowingStep::output_error(StreamHandle stream) const {
     out.push_back(bf16_to_float(value));
   }
   return relative_l2(out, reference_attention(inputs_).out);
+}
+
+inline std::vector<std::byte> GrowingStep::result(StreamHandle stream) const {
+  std::vector<std::byte> bytes = download<std::byte>(out_, out_.bytes(), stream);
+  const auto lse = download<std::byte>(lse_, lse_.bytes(), stream);
+  bytes.insert(bytes.end(), lse.begin(), lse.end());
+  return bytes;
 }
 
 inline double GrowingStep::error(StreamHandle stream) const {

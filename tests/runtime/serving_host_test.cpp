@@ -1,6 +1,7 @@
 // The engine on the host device: the same steps as on a GPU, smaller.
 #include <cstdlib>
 #include <memory>
+#include <ostream>
 #include <set>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "jit/host_device.h"
+#include "templates/family.h"
 #include "tests/runtime/growing_step.h"
 #include "tests/support/forwarding_device.h"
 #include "tests/support/require_cxx.h"
@@ -77,10 +79,50 @@ TEST_F(ServingHostTest, AfterSealOnlyLaunchesReachTheDevice) {
   step.grow_to(200, nullptr);
   calls.clear();
   engine.prepare(kDecode).launch(step.args(), nullptr);
+  calls.erase("tensor_map");  // arithmetic, of which the GPU knows nothing
   EXPECT_EQ(calls, std::set<std::string>{"launch"});
   EXPECT_LE(step.error(nullptr), kMaxEdgeRelativeL2);
   EXPECT_THROW(engine.prepare(kVerify), NotPrepared);
 }
+
+struct OverlapProblem {
+  const char* family;  // of the kernel
+  const char* text;
+};
+void PrintTo(const OverlapProblem& one, std::ostream* out) { *out << one.family << one.text; }
+
+class OverlapHostTest : public ServingHostTest,
+                        public ::testing::WithParamInterface<OverlapProblem> {};
+
+TEST_P(OverlapHostTest, ChangesNoBit) {
+  for (const Family& family : families()) {
+    if (family.name != GetParam().family) options.disabled_families.emplace_back(family.name);
+  }
+  Engine engine(options);
+  const Attention attention = engine.prepare(GetParam().text);
+  EXPECT_EQ(Candidate::parse(attention.candidate_text()).family, GetParam().family);
+  GrowingStep step(engine.device(), attention, kGrowth.longest);
+  // Fewer keys than query tokens, none that is older, few of them, and many tiles.
+  for (const int kv_len : {1, 8, 31, 200, kGrowth.longest}) {
+    std::vector<std::vector<std::byte>> results;
+    step.grow_to(kv_len, nullptr);
+    for (const bool overlap : {false, true}) {
+      AttentionArgs args = step.args();
+      args.overlap = overlap;
+      attention.launch(args, nullptr);
+      EXPECT_LE(step.error(nullptr), kMaxEdgeRelativeL2) << kv_len;
+      results.push_back(step.result(nullptr));
+    }
+    EXPECT_EQ(results[0], results[1]) << kv_len;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Families, OverlapHostTest,
+    ::testing::Values(OverlapProblem{"splitkv", kDecode}, OverlapProblem{"swapab", kDecode},
+                      OverlapProblem{"swapab", "verify/b2/q4/kv1-512/h4x1/d256/contiguous/bf16"},
+                      OverlapProblem{"wgmma", kVerify},
+                      OverlapProblem{"tiled", "prefill/b1/q16/kv1-512/h4x2/d64/contiguous/bf16"}));
 
 // A launch that breaks a rule is an error of the caller's, and the engine goes on.
 TEST_F(ServingHostTest, WithChecksABadPointerIsNamedAndTheNextLaunchIsRight) {
