@@ -14,7 +14,8 @@ namespace {
 
 struct SwapAbSpace {
   const char* arch;
-  int least;  // variants that shared memory has room for
+  int least;           // variants that shared memory has room for
+  int most_in_memory;  // of them
 };
 void PrintTo(const SwapAbSpace& space, std::ostream* out) { *out << space.arch; }
 
@@ -39,12 +40,13 @@ TEST_P(SwapAbCompileTest, SpillsNextToNothing) {
     std::printf("%s %s: %d bytes of registers in memory\n", device.arch.c_str(),
                 variant.text().c_str(), bytes_in_memory(binary));
   });
-  EXPECT_LE(num_rejected, 2);
+  EXPECT_LE(num_rejected, GetParam().most_in_memory);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SwapAbCompileTest,
-                         testing::Values(SwapAbSpace{"sm_90a", 150}, SwapAbSpace{"sm_100a", 150},
-                                         SwapAbSpace{"sm_120", 4}),
+                         testing::Values(SwapAbSpace{"sm_90a", 150, 2},
+                                         SwapAbSpace{"sm_100a", 150, 2},
+                                         SwapAbSpace{"sm_120", 4, 8}),
                          [](const auto& instance) { return std::string(instance.param.arch); });
 
 }  // namespace
