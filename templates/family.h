@@ -80,6 +80,7 @@ struct Family {
   int least_rows, most_rows;
   int first_choice_from, first_choice_to;
   int alone_from;
+  bool has_streams;         // device/stream_tiles.cuh: slots of every stream of its warps
   bool merges_in_clusters;  // where the splits are few, a cluster does without a combine
   // Dynamic shared memory of a CTA.
   int (*smem_bytes)(const KernelConfig& config, int head_dim, KvLayout layout);

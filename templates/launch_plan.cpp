@@ -32,12 +32,9 @@ int invariant_split_cap(const Problem& problem) {
   return (problem.window + problem.seqlen_q - 2) / rule.grain + 2;
 }
 
-bool merges_in_cluster(const Family& family, const Problem& problem, int num_row_blocks,
-                       int split_cap) {
-  const std::int64_t num_ctas = std::int64_t{1} * problem.batch * problem.num_kv_heads * split_cap;
-  return num_ctas <= kMaxClusterCtas && family.merges_in_clusters && num_row_blocks == 1 &&
-         split_cap > 1 && split_cap <= kMaxClusterSplits &&
-         std::has_single_bit(static_cast<unsigned>(split_cap));
+bool merges_in_cluster(const Family& family, int num_row_blocks, int split_cap) {
+  return family.merges_in_clusters && num_row_blocks == 1 && split_cap > 1 &&
+         split_cap <= kMaxClusterSplits && std::has_single_bit(static_cast<unsigned>(split_cap));
 }
 
 LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate) {
@@ -58,7 +55,7 @@ LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate) {
   plan.kv_columns = kv_row_columns(problem.kv_layout, problem.head_dim);
   plan.page_size = problem.page_size;
   plan.unified = is_unified(problem.kv_layout);
-  const bool clusters = merges_in_cluster(family, problem, plan.num_row_blocks, plan.split_cap);
+  const bool clusters = merges_in_cluster(family, plan.num_row_blocks, plan.split_cap);
   if (clusters) plan.split.cluster = {static_cast<unsigned>(plan.split_cap), 1, 1};
   plan.needs_combine = plan.split_cap > 1 && !clusters;
   if (plan.needs_combine) {

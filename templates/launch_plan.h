@@ -49,9 +49,8 @@ int min_ring_capacity(const Problem& problem);
 int invariant_split_cap(const Problem& problem);
 
 // Whether the splits of a row block form a cluster that merges them itself: where one row block is
-// all, and all clusters find room at once.
-bool merges_in_cluster(const Family& family, const Problem& problem, int num_row_blocks,
-                       int split_cap);
+// all. A property of the candidate, so that what is verified is what is served, whatever the batch.
+bool merges_in_cluster(const Family& family, int num_row_blocks, int split_cap);
 
 // The workspace has to be 256-byte aligned and needs no initialization.
 LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate);

@@ -1,4 +1,4 @@
-// Every config of the swapab family compiles for the architectures that have bulk tensor copies and
+// The configs of the swapab family compile for the architectures that have bulk tensor copies and
 // clusters, and all but a few without spills, stack or notes: those are the tuner's to reject.
 #include <cstddef>
 #include <cstdio>
@@ -28,8 +28,8 @@ TEST_P(SwapAbCompileTest, SpillsNextToNothing) {
   std::vector<Variant> variants;
   for (const int head_dim : {64, 128, 256, 512}) {
     const std::vector<Variant> all = variants_of(family, head_dim, device);
-    // Every config without softcap or with it, in turn, to halve the time.
-    for (std::size_t i = 0; i < all.size(); i += 2) variants.push_back(all[i + i / 2 % 2]);
+    // Every fourth config, without softcap or with it in turn: all of them take minutes.
+    for (std::size_t i = 0; i < all.size(); i += 8) variants.push_back(all[i + i / 8 % 2]);
   }
   EXPECT_GE(static_cast<int>(variants.size()), GetParam().least);
   int num_rejected = 0;
@@ -44,9 +44,9 @@ TEST_P(SwapAbCompileTest, SpillsNextToNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SwapAbCompileTest,
-                         testing::Values(SwapAbSpace{"sm_90a", 150, 2},
-                                         SwapAbSpace{"sm_100a", 150, 2},
-                                         SwapAbSpace{"sm_120", 4, 8}),
+                         testing::Values(SwapAbSpace{"sm_90a", 37, 2},
+                                         SwapAbSpace{"sm_100a", 37, 2},
+                                         SwapAbSpace{"sm_120", 1, 8}),
                          [](const auto& instance) { return std::string(instance.param.arch); });
 
 }  // namespace

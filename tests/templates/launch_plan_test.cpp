@@ -94,16 +94,18 @@ TEST(LaunchPlan, AClusterMergesFewSplitsWithoutACombine) {
 }
 
 // One that has to wait for the others would be slower than a combine.
-TEST(LaunchPlan, ClustersAreThereWhereAllFindRoomAtOnce) {
+TEST(LaunchPlan, ACandidateHasItsClusterWhateverTheBatch) {
   Problem problem = Problem::parse("decode/b1/q1/kv1-131072/h32x16/d256/w1024/contiguous/bf16");
-  const auto cluster = [&](int split_cap) {
-    return plan_launch(problem, {"swapab", {8, 16, 2, 8}, split_cap}).split.cluster.x;
-  };
-  EXPECT_EQ(cluster(4), 4u);  // 64 CTAs
-  EXPECT_EQ(cluster(8), 1u);  // 128
-  problem.batch = 2;
-  EXPECT_EQ(cluster(2), 2u);
-  EXPECT_EQ(cluster(4), 1u);
+  for (const int batch : {1, 20}) {
+    problem.batch = batch;
+    for (const unsigned split_cap : {1u, 2u, 3u, 4u, 7u, 8u, 12u, 16u, 32u}) {
+      const LaunchPlan plan =
+          plan_launch(problem, {"swapab", {8, 16, 2, 8}, static_cast<int>(split_cap)});
+      const bool clusters = split_cap == 2 || split_cap == 4 || split_cap == 8 || split_cap == 16;
+      EXPECT_EQ(plan.split.cluster.x, clusters ? split_cap : 1u) << split_cap;
+      EXPECT_EQ(plan.needs_combine, split_cap > 1 && !clusters) << split_cap;
+    }
+  }
 }
 
 TEST(LaunchPlan, OnlyFamiliesOfClustersHaveThem) {

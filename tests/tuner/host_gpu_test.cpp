@@ -50,6 +50,7 @@ std::vector<std::uint16_t> output_of(Device& device, const Compiler& compiler,
   params.k_token_stride = params.v_token_stride =
       std::int64_t{1} * problem.num_kv_heads * problem.head_dim;
   params.k_batch_stride = params.v_batch_stride = in.capacity * params.k_token_stride;
+  params.kv_capacity = in.capacity;
   params.ring_capacity = problem.kv_layout == KvLayout::kRing ? in.capacity : 0;
   params.sm_scale = in.sm_scale;
   params.softcap = in.softcap;

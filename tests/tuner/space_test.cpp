@@ -285,8 +285,23 @@ TEST(DefaultCandidate, HoldsAllRowsInTheSmallestBlock) {
   const Problem few = Problem::parse("verify/b1/q3/kv1-131072/h32x4/d512/contiguous/bf16");
   EXPECT_EQ(default_candidate(few, device).family, "wgmma");
   const Problem sliding = Problem::parse("verify/b1/q8/kv1-131072/h32x16/d256/w1024/ring/bf16");
-  EXPECT_EQ(default_candidate(sliding, device).family, "swapab");  // 16 rows
-  EXPECT_EQ(default_candidate(sliding, device).config.block_m, 16);
+  EXPECT_EQ(default_candidate(sliding, device).family, "swapab");   // 16 rows
+  EXPECT_EQ(default_candidate(sliding, device).config.block_m, 8);  // row blocks are neighbours
+  EXPECT_EQ(default_candidate(sliding, device).split_cap, 4);
+  // A cluster where it finds room: 16 heads x 4 of 132 SMs, but not 16 x 8.
+  const Problem one = Problem::parse("decode/b1/q1/kv1-131072/h32x16/d256/w1024/ring/bf16");
+  EXPECT_EQ(default_candidate(one, device).text(), "swapab/m8n32s1w4/x4");
+  EXPECT_GT(plan_launch(one, default_candidate(one, device)).split.cluster.x, 1u);
+}
+
+TEST(SplitCaps, ClustersFindRoomAtOnce) {
+  const DeviceInfo device = architecture_limits("sm_90a");
+  const Problem problem = Problem::parse("decode/b1/q1/kv1-131072/h32x16/d256/w1024/ring/bf16");
+  const std::vector<int> caps = split_caps(problem, known_family("swapab"), {8, 32, 1, 4}, device);
+  EXPECT_EQ(std::count(caps.begin(), caps.end(), 4), 1);  // 64 CTAs
+  EXPECT_EQ(std::count(caps.begin(), caps.end(), 8), 0);  // 128
+  EXPECT_EQ(std::count(caps.begin(), caps.end(), 16), 0);
+  EXPECT_EQ(std::count(caps.begin(), caps.end(), 7), 1);
 }
 
 TEST(DefaultCandidate, NamesEveryReasonWhenNothingIsLeft) {

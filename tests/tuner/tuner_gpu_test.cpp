@@ -134,6 +134,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "verify/b1/q2/kv1-8192/h6x2/d64/full/softcap/contiguous/bf16",
                       "verify/b2/q5/kv1-8192/h4x1/d512/p16/paged/bf16",
                       "verify/b1/q8/kv1-8192/h8x1/d512/unified/bf16",
+                      "decode/b1/q1/kv1-8192/h8x1/d512/unified/bf16",
+                      "verify/b1/q2/kv1-8192/h8x1/d512/contiguous/bf16",
                       "verify/b2/q5/kv1-8192/h4x1/d512/p32/unified-paged/bf16",
                       "verify/b1/q8/kv1-8192/h8x1/d512/invariant/unified/bf16",
                       "prefill/b1/q33/kv1-8192/h8x1/d512/contiguous/bf16",
