@@ -136,7 +136,8 @@ void Gemma4Attention::State::run(const StepTarget& target, int layer_idx, StepKi
   a.workspace = target.memory->workspace.ptr();
   a.seqlen_q = kind == StepKind::kPrefill ? num_tokens : 0;
   const bool paged = attune::is_paged(shape.layout);
-  // The prologue in front writes the step's keys and queries alone, and waits for what is before it.
+  // The prologue in front writes the step's keys and queries alone, and waits for what was before
+  // it.
   a.overlap = true;
   a.capacity = shape.layout == KvLayout::kRing ? shape.ring_rows : options.max_tokens;
   if (paged) {

@@ -130,7 +130,7 @@ constexpr int kMaxKeysInFlight = 128;
 constexpr int kMinBytesInFlight = 96 << 10;
 constexpr int kMaxStreamWarps = 8;
 // A block of more rows is work for a family that reads a tile once for many of them. Beside 128
-// accumulators a thread has registers for the queries and the state of 16 rows, not for those of 32.
+// accumulators a thread has registers for the queries and the state of 16 rows, not of 32.
 constexpr int kMaxStreamBlockM = 32;
 constexpr int kMaxStreamAccumulators = 128;
 constexpr int kMaxFullWarpRows = 16;

@@ -1,5 +1,5 @@
-// What a CTA of a kernel that splits keys works on: the same grid and the same plan for every family
-// that combine.cuh follows.
+// What a CTA of a kernel that splits keys works on: the same grid and the same plan for every
+// family that combine.cuh follows.
 #pragma once
 
 #include "templates/config.h"
