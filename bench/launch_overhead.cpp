@@ -1,6 +1,7 @@
 // What a served launch costs the host beyond the bare driver calls it makes, in nanoseconds.
 // Exit code: 0 measured, 1 an error, 3 no GPU or NVRTC.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <functional>
 #include <iostream>
@@ -67,7 +68,7 @@ class BareLaunch {
         problem_(Problem::parse(attention.problem_text())),
         candidate_(Candidate::parse(attention.candidate_text())),
         plan_(plan_launch(problem_, candidate_)),
-        params_(attention_params(problem_, plan_, args)) {
+        params_(with_tensor_maps(device, plan_, attention_params(problem_, plan_, args))) {
     const Variant variant = candidate_.variant(problem_);
     const std::string& arch = device.info().arch;
     const auto compiler =
@@ -85,7 +86,16 @@ class BareLaunch {
  private:
   void launch(const Kernel& kernel, const KernelLaunch& shape, StreamHandle stream) {
     void* arguments[] = {&params_};
-    CuLaunchAttribute attribute{kLaunchProgrammaticSerialization, {.number = 1}};
+    std::array<CuLaunchAttribute, 2> attributes{};
+    unsigned num_attributes = 0;
+    if (shape.programmatic) {
+      attributes[num_attributes++] = {kLaunchProgrammaticSerialization, {.number = 1}};
+    }
+    if (shape.cluster != Dim3{}) {
+      attributes[num_attributes++] = {
+          kLaunchClusterDimension,
+          {.cluster = {shape.cluster.x, shape.cluster.y, shape.cluster.z}}};
+    }
     const CuLaunchConfig config{shape.grid.x,
                                 shape.grid.y,
                                 shape.grid.z,
@@ -94,8 +104,8 @@ class BareLaunch {
                                 shape.block.z,
                                 static_cast<unsigned>(shape.smem_bytes),
                                 stream,
-                                &attribute,
-                                shape.programmatic ? 1u : 0u};
+                                attributes.data(),
+                                num_attributes};
     if (const CuResult status =
             driver_->launch_kernel_ex(&config, kernel.function, arguments, nullptr)) {
       throw driver_->error("cannot launch the kernel", status);

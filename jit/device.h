@@ -129,6 +129,9 @@ struct AttentionKernels {
 };
 AttentionKernels load_attention(Device& device, const Binary& binary, const Variant& variant,
                                 const LaunchPlan& plan);
+// `params` with the tensor maps that the plan's kernels copy by; as they are where they use none.
+AttentionParams with_tensor_maps(Device& device, const LaunchPlan& plan,
+                                 const AttentionParams& params);
 void launch_attention(Device& device, const AttentionKernels& kernels, const LaunchPlan& plan,
                       const AttentionParams& params, StreamHandle stream);
 

@@ -43,6 +43,19 @@ TensorMap kv_map(Device& device, const LaunchPlan& plan, const AttentionParams& 
 
 }  // namespace
 
+AttentionParams with_tensor_maps(Device& device, const LaunchPlan& plan,
+                                 const AttentionParams& params) {
+  AttentionParams mapped = params;
+  if (plan.kv_box.rows == 0) return mapped;
+  mapped.k_map = kv_map(device, plan, params, params.k, params.k_batch_stride,
+                        params.k_token_stride, params.k_head_stride);
+  if (!plan.unified) {
+    mapped.v_map = kv_map(device, plan, params, params.v, params.v_batch_stride,
+                          params.v_token_stride, params.v_head_stride);
+  }
+  return mapped;
+}
+
 void launch_attention(Device& device, const AttentionKernels& kernels, const LaunchPlan& plan,
                       const AttentionParams& params, StreamHandle stream) {
   KernelLaunch split = plan.split;
@@ -50,13 +63,7 @@ void launch_attention(Device& device, const AttentionKernels& kernels, const Lau
   if (plan.kv_box.rows == 0) {
     device.launch(kernels.split, split, &params, stream);
   } else {
-    AttentionParams mapped = params;
-    mapped.k_map = kv_map(device, plan, params, params.k, params.k_batch_stride,
-                          params.k_token_stride, params.k_head_stride);
-    if (!plan.unified) {
-      mapped.v_map = kv_map(device, plan, params, params.v, params.v_batch_stride,
-                            params.v_token_stride, params.v_head_stride);
-    }
+    const AttentionParams mapped = with_tensor_maps(device, plan, params);
     device.launch(kernels.split, split, &mapped, stream);
   }
   if (plan.needs_combine) device.launch(kernels.combine, plan.combine, &params, stream);

@@ -11,8 +11,11 @@ class WgmmaCompileTest : public NvrtcTest {};
 
 TEST_F(WgmmaCompileTest, SpillsNothingAndSerializesNothing) {
   const DeviceInfo device = architecture_limits("sm_90a");
-  const std::vector<Variant> variants = variants_of(known_family("wgmma"), kWgmmaHeadDim, device);
-  EXPECT_GE(variants.size(), 24u);
+  const std::vector<Variant> all = variants_of(known_family("wgmma"), kWgmmaHeadDim, device);
+  ASSERT_GE(all.size(), 24u);
+  // Every config, without softcap or with it in turn, to halve the time.
+  std::vector<Variant> variants;
+  for (std::size_t i = 0; i < all.size(); i += 2) variants.push_back(all[i + i / 2 % 2]);
   compile_all(variants, device.arch, [](const Variant&, const Binary& binary) {
     for (const std::string& note : binary.notes) ADD_FAILURE() << note;
     EXPECT_EQ(bytes_in_memory(binary), 0);
