@@ -161,7 +161,7 @@ TEST_F(SanitizedBugs, AStorePastSharedMemoryIsOutOfRange) {
 
 TEST_F(SanitizedBugs, ASignedOverflowIsReported) {
   Planted kernel(Candidate::parse(kCandidate));
-  kernel.change("templates/splitkv.cuh", "work.kv_head = blockIdx.y;",
+  kernel.change("templates/split_work.cuh", "work.kv_head = blockIdx.y;",
                 "work.kv_head = blockIdx.y;\n  if (p.seqlen_q + 0x7fffffff == 5) return false;");
   EXPECT_DEATH(verdict(sanitized_, kernel.source()), "signed integer overflow");
 }

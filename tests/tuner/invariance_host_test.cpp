@@ -153,6 +153,7 @@ struct Bug {
 void PrintTo(const Bug& bug, std::ostream* out) { *out << bug.name; }
 
 constexpr const char* kSplit = "templates/splitkv.cuh";
+constexpr const char* kWork = "templates/split_work.cuh";
 constexpr const char* kCombine = "templates/combine.cuh";
 
 class InvarianceBugs : public testing::TestWithParam<Bug> {};
@@ -202,7 +203,7 @@ INSTANTIATE_TEST_SUITE_P(
             "decode/b1/q1/kv1-256/h2x1/d64/invariant",
             {"m16n64s2w4"},
             {70, 130},
-            {{kSplit, "if constexpr (kInvariant) {\n    const ChunkRule",
+            {{kWork, "if constexpr (kInvariant) {\n    const ChunkRule",
               "if constexpr (false) {\n    const ChunkRule"},
              {kCombine, "if constexpr (kInvariant) {\n    const ChunkPlan",
               "if constexpr (false) {\n    const ChunkPlan"}}},
