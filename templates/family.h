@@ -68,20 +68,22 @@ struct TensorBox {
   int panels = 0;
 };
 
+constexpr int kAnyRows = 1 << 20;
+
 struct Family {
   std::string_view name;
   std::string_view entry_file;      // "templates/splitkv.cuh"
   std::string_view entry_function;  // "attune::splitkv"
   int min_compute_capability;       // 80 for sm_80
-  std::string_view only_arch;       // "sm_90a" where later ones lack an instruction; else empty
+  std::string_view only_arch = "";  // "sm_90a" where later ones lack an instruction; else empty
   bool splits_keys;                 // its CTAs share a row's keys, and a combine merges them
   // Packed rows of a KV head that it is made for, those for which it is the first choice, and from
   // how many on nothing else has been as fast where it runs [h200]; prefill apart.
-  int least_rows, most_rows;
-  int first_choice_from, first_choice_to;
-  int alone_from;
-  bool has_streams;         // device/stream_tiles.cuh: slots of every stream of its warps
-  bool merges_in_clusters;  // where the splits are few, a cluster does without a combine
+  int least_rows = 1, most_rows = kAnyRows;
+  int first_choice_from = kAnyRows, first_choice_to = kAnyRows;
+  int alone_from = kAnyRows;
+  bool has_streams = false;         // device/stream_tiles.cuh: slots of every stream of its warps
+  bool merges_in_clusters = false;  // where the splits are few, a cluster does without a combine
   // Dynamic shared memory of a CTA.
   int (*smem_bytes)(const KernelConfig& config, int head_dim, KvLayout layout);
   // What the template's static_asserts state beyond the limits that all families share.
