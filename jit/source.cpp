@@ -78,9 +78,9 @@ constexpr std::string_view kCombineText =
     R"(
 #include "templates/combine.cuh"
 
-extern "C" __global__ void __launch_bounds__(attune::kCombineThreads)
+extern "C" __global__ void __launch_bounds__(attune::combine_threads(kConfig, {head_dim}))
 {combine}(const __grid_constant__ attune::AttentionParams p) {{
-  attune::combine<kConfig, {head_dim}, {invariant}>(p);
+  attune::combine<kConfig, {head_dim}, {invariant}, {packed}>(p);
 }}
 )";
 
@@ -183,7 +183,8 @@ Source attention_source(const Variant& variant) {
     source.symbols.push_back(symbols.combine);
     source.text += fmt::format(kCombineText, fmt::arg("combine", symbols.combine),
                                fmt::arg("head_dim", variant.head_dim),
-                               fmt::arg("invariant", variant.invariant));
+                               fmt::arg("invariant", variant.invariant),
+                               fmt::arg("packed", family.packs_partials));
   }
   if (family.only_arch == kWgmmaArch) source.text.insert(0, kWgmmaDefine);
   source.headers = included_files(source.text, find_embedded);

@@ -1,11 +1,12 @@
 // Computes  out and lse from the partial results of the splits of splitkv.cuh:
 //           lse = log sum exp(lse_i), out = sum exp(lse_i - lse) * o_i.
-// Grid      (slices of the head dimension * packed rows of a KV head, num_kv_heads, batch).
-// Threads   kCombineThreads.
-// Tiles     one row x combine_columns(head_dim) columns; a lane holds 4 of them (2 at head_dim 64),
-//           the warps share the splits, each with a running maximum of its own.
+// Grid      (slice groups of the head dimension * packed rows of a KV head, num_kv_heads, batch).
+// Threads   combine_threads.
+// Tiles     one row x combine_slices slices of combine_columns(head_dim) columns; a lane holds 4 of
+//           them (2 at head_dim 64), the warps of a slice share the splits, each with a running
+//           maximum of its own.
 // Sync      griddepcontrol_wait: the partials are visible. One __syncthreads: the warps' sums are
-//           visible to the first warp, which writes.
+//           visible to the first warp of the slice, which writes.
 // Splits    the same plan as in the split kernel, from the same kv_len. One split or none: nothing
 //           to do, the split kernel has written the row. Invariant: the chunk's number decides
 //           which warp adds it, and a chunk that the row does not see changes no bit.
@@ -16,6 +17,7 @@
 #include "templates/device/softmax.cuh"
 #include "templates/params.h"
 #include "templates/split_plan.h"
+#include "templates/split_work.cuh"
 
 namespace attune {
 
@@ -47,47 +49,87 @@ struct PartialSum {
   }
 };
 
-template <KernelConfig kConfig, int kHeadDim, bool kInvariant>
+// A lane's columns of a partial row.
+template <int kCount, bool kPacked>
+struct PartialColumns;
+template <int kCount>
+struct PartialColumns<kCount, false> {
+  using Row = float;
+  Vector<kCount> part;
+
+  __device__ __forceinline__ void load(const float* from) {
+    part = *reinterpret_cast<const Vector<kCount>*>(from);
+  }
+  __device__ __forceinline__ void unpack(float, float (&value)[kCount]) const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) value[i] = part.value[i];
+  }
+};
+template <int kCount>
+struct PartialColumns<kCount, true> {
+  struct alignas(kCount * 2) Numbers {
+    uint16 value[kCount];
+  };
+  using Row = uint16;
+  Numbers part;
+
+  __device__ __forceinline__ void load(const uint16* from) {
+    part = *reinterpret_cast<const Numbers*>(from);
+  }
+  __device__ __forceinline__ void unpack(float factor, float (&value)[kCount]) const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) value[i] = unpack_fixed(part.value[i]) * factor;
+  }
+};
+
+// kPacked: of the partial rows (config.h).
+template <KernelConfig kConfig, int kHeadDim, bool kInvariant, bool kPacked>
 __device__ __forceinline__ void combine(const AttentionParams& p) {
   constexpr int BLOCK_M = kConfig.block_m;
   constexpr int kColumns = combine_columns(kHeadDim);
   constexpr int kLaneColumns = kColumns / kWarpSize;
-  constexpr int kSlices = kHeadDim / kColumns;
-  constexpr int kWarps = kCombineThreads / kWarpSize;
-  constexpr int kLoads = 4;  // splits in flight per warp
-  using LaneColumns = Vector<kLaneColumns>;
-  __shared__ float values[kWarps][kColumns];
-  __shared__ float maxima[kWarps];
-  __shared__ float weights[kWarps];
+  constexpr int kCtaSlices = combine_slices(kConfig, kHeadDim);
+  constexpr int kGroups = kHeadDim / (kColumns * kCtaSlices);
+  constexpr int kWarps = kCombineWarps;  // of a slice
+  constexpr int kLoads = 4;              // splits in flight per warp
+  using Columns = PartialColumns<kLaneColumns, kPacked>;
+  using Row = typename Columns::Row;
+  __shared__ float values[kCtaSlices][kWarps][kColumns];
+  __shared__ float maxima[kCtaSlices][kWarps];
+  __shared__ float weights[kCtaSlices][kWarps];
 
   const int lane = threadIdx.x % kWarpSize;
-  const int warp = threadIdx.x / kWarpSize;
-  const int slice = blockIdx.x % kSlices;
-  const int packed = blockIdx.x / kSlices;
+  const int warp = threadIdx.x / kWarpSize % kWarps;
+  const int cta_slice = threadIdx.x / kWarpSize / kWarps;
+  const int slice = blockIdx.x % kGroups * kCtaSlices + cta_slice;
+  const int packed = blockIdx.x / kGroups;
   const int kv_head = blockIdx.y;
   const int batch_idx = blockIdx.z;
   const int row_block = packed / BLOCK_M;
-  const int first_row = row_block * BLOCK_M;
-  const int last_row = min(first_row + BLOCK_M, p.seqlen_q * p.group_size) - 1;
-  const KeyRange keys =
-      visible_keys(p.kv_len[batch_idx] + p.kv_len_add, p.seqlen_q, first_row / p.group_size,
-                   last_row / p.group_size, p.window, p.causal);
+  const BlockTokens tokens = BlockTokens::of<BLOCK_M>(p, row_block);
+  const KeyRange keys = tokens.keys(p, p.kv_len[batch_idx] + p.kv_len_add);
   // The first split that this warp adds.
   int first_split = warp;
+  int first_slot = batch_idx * p.split_cap;
   int num_splits;
   if constexpr (kInvariant) {
     const ChunkPlan plan =
         plan_chunks(chunk_rule(kHeadDim, p.num_kv_heads, p.window), keys, p.split_cap);
     num_splits = plan.num_chunks;
     first_split = (warp - plan.first_chunk % kWarps + kWarps) % kWarps;
+  } else if (p.split_cap == 0) {
+    const SharedSplits shared = find_shared_splits(p, tokens, kConfig.block_n, batch_idx, 0);
+    first_slot = shared.first_slot;
+    num_splits = shared.num_splits;
   } else {
     num_splits = plan_splits(keys, kConfig.block_n, p.split_cap).num_splits;
   }
-  const int64 first = partial_row(batch_idx, p.num_kv_heads, kv_head, p.num_row_blocks, row_block,
-                                  p.split_cap, 0, BLOCK_M, packed - first_row);
+  const int64 first = partial_row(kv_head, p.num_row_blocks, row_block, p.num_slots, first_slot,
+                                  BLOCK_M, packed - row_block * BLOCK_M);
   const float* const lse_partial = p.lse_partial + first;
-  const float* const o_partial =
-      p.o_partial + first * kHeadDim + slice * kColumns + lane * kLaneColumns;
+  const float* const factor_partial = lse_partial + partial_rows(p, BLOCK_M);  // of packed rows
+  const Row* const o_partial = static_cast<const Row*>(p.o_partial) + first * kHeadDim +
+                               slice * kColumns + lane * kLaneColumns;
 
   // Before the early exit too: this grid must not end before the split kernel has.
   griddepcontrol_wait();
@@ -98,22 +140,30 @@ __device__ __forceinline__ void combine(const AttentionParams& p) {
   PartialSum<kLaneColumns> sum;
   for (int split = first_split; split < num_splits; split += kWarps * kLoads) {
     float lse[kLoads];
-    LaneColumns part[kLoads];
+    float factor[kLoads] = {};
+    Columns part[kLoads];
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
       // Past the end the last split is read again and gets no weight.
       const int64 at = static_cast<int64>(min(split + i * kWarps, num_splits - 1)) * BLOCK_M;
       lse[i] = split + i * kWarps < num_splits ? lse_partial[at] : negative_infinity();
-      part[i] = *reinterpret_cast<const LaneColumns*>(o_partial + at * kHeadDim);
+      if constexpr (kPacked) factor[i] = factor_partial[at];
+      part[i].load(o_partial + at * kHeadDim);
     }
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i) sum.add(lse[i], 1.0f, part[i].value);
+    for (int i = 0; i < kLoads; ++i) {
+      float value[kLaneColumns];
+      part[i].unpack(factor[i], value);
+      sum.add(lse[i], 1.0f, value);
+    }
   }
 #pragma unroll
-  for (int i = 0; i < kLaneColumns; ++i) values[warp][lane * kLaneColumns + i] = sum.value[i];
+  for (int i = 0; i < kLaneColumns; ++i) {
+    values[cta_slice][warp][lane * kLaneColumns + i] = sum.value[i];
+  }
   if (lane == 0) {
-    maxima[warp] = sum.max;
-    weights[warp] = sum.weight;
+    maxima[cta_slice][warp] = sum.max;
+    weights[cta_slice][warp] = sum.weight;
   }
   __syncthreads();
   if (warp != 0) return;
@@ -122,8 +172,10 @@ __device__ __forceinline__ void combine(const AttentionParams& p) {
   for (int other = 1; other < kWarps; ++other) {
     float value[kLaneColumns];
 #pragma unroll
-    for (int i = 0; i < kLaneColumns; ++i) value[i] = values[other][lane * kLaneColumns + i];
-    sum.add(maxima[other], weights[other], value);
+    for (int i = 0; i < kLaneColumns; ++i) {
+      value[i] = values[cta_slice][other][lane * kLaneColumns + i];
+    }
+    sum.add(maxima[cta_slice][other], weights[cta_slice][other], value);
   }
   const float inverse = sum.weight > 0.0f ? rcp(sum.weight) : 0.0f;
   const int token = packed / p.group_size;

@@ -65,10 +65,22 @@ constexpr int kBytesPerElement = 2;  // bf16
 // A warp's share of the output columns is a multiple of this: one ldmatrix.x4.trans of V.
 constexpr int kOutputColumnsPerWarp = 16;
 
-// The combine: a CTA of 4 warps reduces 128 columns of one row, its warps sharing the splits
-// (h200-constants.md 7: best up to 16 rows a head; from 32 on within 1 us of the best shape).
-constexpr int kCombineThreads = 128;
+// The combine: 4 warps reduce 128 columns of one row, sharing the splits. A CTA does that for all
+// columns of a row where there are many rows: small CTAs would pile up on the SMs that the split
+// kernel leaves first (h200-constants.md 7).
+constexpr int kCombineWarps = 4;
 constexpr int combine_columns(int head_dim) { return head_dim < 128 ? head_dim : 128; }
+constexpr int combine_slices(const KernelConfig& config, int head_dim) {
+  return config.block_m >= 32 ? head_dim / combine_columns(head_dim) : 1;
+}
+constexpr int combine_threads(const KernelConfig& config, int head_dim) {
+  return combine_slices(config, head_dim) * kCombineWarps * kWarpSize;
+}
+
+// Partial rows are fp32, or packed: numbers of 16 bits, fixed point with a factor for each row. Half
+// the bytes at 9e-6 of the row's largest number.
+constexpr float kPackedMax = 32767.0f;
+constexpr int partial_element_bytes(bool packed) { return packed ? 2 : 4; }
 
 // Work of one CTA in one iteration of the tensor probe (templates/probe.cuh).
 constexpr int kProbeTensorThreads = 256;

@@ -71,6 +71,7 @@ constexpr std::array kFamilies = {
            .least_rows = 17,
            .first_choice_from = 17,
            .alone_from = 33,
+           .packs_partials = true,
            .smem_bytes = wgmma_smem_bytes,
            .template_limits = wgmma_limits,
            .is_worth_trying = tries_tile,

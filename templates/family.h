@@ -83,6 +83,7 @@ struct Family {
   int first_choice_from = kAnyRows, first_choice_to = kAnyRows;
   int alone_from = kAnyRows;
   bool has_streams = false;         // device/stream_tiles.cuh: slots of every stream of its warps
+  bool packs_partials = false;      // its partial rows are packed (config.h)
   bool merges_in_clusters = false;  // where the splits are few, a cluster does without a combine
   // Dynamic shared memory of a CTA.
   int (*smem_bytes)(const KernelConfig& config, int head_dim, KvLayout layout);

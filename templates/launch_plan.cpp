@@ -14,12 +14,6 @@ std::size_t round_up(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// Splits that a row's keys come in at most: for chunks their number, whatever the candidate says.
-int split_cap_of(const Problem& problem, const Candidate& candidate) {
-  if (!problem.invariant) return candidate.split_cap;
-  return invariant_split_cap(problem);
-}
-
 }  // namespace
 
 int min_ring_capacity(const Problem& problem) {
@@ -42,50 +36,66 @@ LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate) {
   const Family& family = known_family(candidate.family);
   LaunchPlan plan;
   plan.num_row_blocks = (problem.num_rows() + config.block_m - 1) / config.block_m;
-  plan.split_cap = split_cap_of(problem, candidate);
+  const bool clusters = merges_in_cluster(family, plan.num_row_blocks, candidate.split_cap);
+  if (problem.invariant) {
+    plan.split_cap = invariant_split_cap(problem);  // whatever the candidate says
+  } else if (clusters || problem.batch == 1) {
+    plan.split_cap = candidate.split_cap;
+  } else if (candidate.split_cap > problem.batch) {
+    plan.split_cap = 0;  // shared
+  } else {
+    plan.split_cap = 1;
+  }
+  plan.num_slots = plan.split_cap > 0 ? problem.batch * plan.split_cap : candidate.split_cap;
   const auto blocks = static_cast<unsigned>(plan.num_row_blocks);
   const auto kv_heads = static_cast<unsigned>(problem.num_kv_heads);
   const auto batch = static_cast<unsigned>(problem.batch);
   // Row blocks of one split are neighbours: they read the same keys, and the reads of neighbouring
   // CTAs in step are merged on the way to L2 (h200-constants.md 4).
-  plan.split.grid = {blocks * static_cast<unsigned>(plan.split_cap), kv_heads, batch};
+  plan.split.grid = plan.split_cap > 0
+                        ? Dim3{blocks * static_cast<unsigned>(plan.split_cap), kv_heads, batch}
+                        : Dim3{blocks * static_cast<unsigned>(plan.num_slots), kv_heads, 1};
   plan.split.block = {static_cast<unsigned>(config.num_warps * kWarpSize), 1, 1};
   plan.split.smem_bytes = family.smem_bytes(config, problem.head_dim, problem.kv_layout);
   plan.kv_box = family.tensor_box(config, problem.head_dim, problem.kv_layout);
   plan.kv_columns = kv_row_columns(problem.kv_layout, problem.head_dim);
   plan.page_size = problem.page_size;
   plan.unified = is_unified(problem.kv_layout);
-  const bool clusters = merges_in_cluster(family, plan.num_row_blocks, plan.split_cap);
   if (clusters) plan.split.cluster = {static_cast<unsigned>(plan.split_cap), 1, 1};
-  plan.needs_combine = plan.split_cap > 1 && !clusters;
+  const bool has_partials = plan.num_slots > problem.batch;
+  plan.needs_combine = has_partials && !clusters;
   if (plan.needs_combine) {
-    const auto slices = static_cast<unsigned>(problem.head_dim / combine_columns(problem.head_dim));
+    const int columns = combine_slices(config, problem.head_dim) * combine_columns(problem.head_dim);
+    const auto groups = static_cast<unsigned>(problem.head_dim / columns);
     const auto rows = static_cast<unsigned>(problem.num_rows());
-    plan.combine.grid = {slices * rows, kv_heads, batch};
-    plan.combine.block = {kCombineThreads, 1, 1};
+    plan.combine.grid = {groups * rows, kv_heads, batch};
+    plan.combine.block = {static_cast<unsigned>(combine_threads(config, problem.head_dim)), 1, 1};
     plan.combine.programmatic = true;
   }
-  if (plan.split_cap > 1) {
-    const std::size_t partial_rows = std::size_t{1} * problem.batch * problem.num_kv_heads *
-                                     plan.num_row_blocks * plan.split_cap * config.block_m;
-    plan.o_partial_bytes =
-        round_up(partial_rows * problem.head_dim * sizeof(float), kWorkspaceAlignment);
-    plan.lse_partial_bytes = round_up(partial_rows * sizeof(float), kWorkspaceAlignment);
+  if (has_partials) {
+    const std::size_t partial_rows = std::size_t{1} * problem.num_kv_heads * plan.num_row_blocks *
+                                     plan.num_slots * config.block_m;
+    const bool packed = family.packs_partials;
+    plan.o_partial_bytes = round_up(
+        partial_rows * problem.head_dim * partial_element_bytes(packed), kWorkspaceAlignment);
+    plan.lse_partial_bytes =
+        round_up(partial_rows * sizeof(float) * (packed ? 2 : 1), kWorkspaceAlignment);
   }
   return plan;
 }
 
 void set_plan_params(const Problem& problem, const LaunchPlan& plan, std::uint64_t workspace,
                      AttentionParams* params) {
-  params->o_partial = reinterpret_cast<float*>(workspace);
+  params->o_partial = reinterpret_cast<void*>(workspace);
   params->lse_partial = reinterpret_cast<float*>(workspace + plan.o_partial_bytes);
   params->batch = problem.batch;
   params->seqlen_q = problem.seqlen_q;
   params->num_kv_heads = problem.num_kv_heads;
   params->group_size = problem.group_size();
   params->num_row_blocks = plan.num_row_blocks;
+  params->num_slots = plan.num_slots;
   params->split_cap = plan.split_cap;
-  params->merges_in_cluster = plan.split_cap > 1 && !plan.needs_combine ? 1 : 0;
+  params->merges_in_cluster = plan.split.cluster.x > 1 ? 1 : 0;
   params->window = problem.window;
   params->causal = problem.causal ? 1 : 0;
   params->page_shift = problem.page_size > 0 ? std::countr_zero(unsigned(problem.page_size)) : 0;

@@ -30,7 +30,8 @@ struct LaunchPlan {
   KernelLaunch combine;  // not launched when needs_combine is false
   bool needs_combine = false;
   int num_row_blocks = 1;
-  int split_cap = 1;
+  int num_slots = 1;  // AttentionParams
+  int split_cap = 1;  // AttentionParams
   TensorBox kv_box;    // of the tensor maps; rows 0: none are needed
   int kv_columns = 0;  // of a K/V row
   int page_size = 0;   // of paged layouts, else 0
@@ -47,6 +48,10 @@ int min_ring_capacity(const Problem& problem);
 // Chunks that a row of an invariant problem comes in at most (split_plan.h), over the problem's kv
 // range: with a window any range, without one no longer context can be served.
 int invariant_split_cap(const Problem& problem);
+
+// A candidate's split_cap is the number of CTAs that the keys of a row block and KV head are split
+// over, in all sequences of a batch together (of at least one each); in each where they form a
+// cluster.
 
 // Whether the splits of a row block form a cluster that merges them itself: where one row block is
 // all. A property of the candidate, so that what is verified is what is served, whatever the batch.

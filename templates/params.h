@@ -26,8 +26,10 @@ struct AttentionParams {
   const int* kv_len;    // [batch]; with kv_len_add the tokens in the cache, query tokens included
   const int* sequence;  // [batch], whose K/V and block table a batch entry reads; null: its own
   const int* block_table;  // [sequences, block_table_stride], page ids of the paged layouts
-  float* o_partial;        // [batch, num_kv_heads, num_row_blocks, split_cap, BLOCK_M, head_dim]
-  float* lse_partial;      // [batch, num_kv_heads, num_row_blocks, split_cap, BLOCK_M], log2
+  void* o_partial;         // fp32 or packed [num_kv_heads, num_row_blocks, num_slots, BLOCK_M,
+                           // head_dim]
+  float* lse_partial;      // [num_kv_heads, num_row_blocks, num_slots, BLOCK_M], log2; behind it as
+                           // many factors of packed rows
 
   int64 q_batch_stride, q_token_stride, q_head_stride;
   int64 k_batch_stride, k_token_stride, k_head_stride;  // batch: of a sequence, or of a page
@@ -41,7 +43,9 @@ struct AttentionParams {
   int num_kv_heads;
   int group_size;      // q heads per KV head
   int num_row_blocks;  // ceil(seqlen_q * group_size / BLOCK_M)
-  int split_cap;       // most KV splits of a sequence; the device plans the real number from kv_len
+  int num_slots;       // of a row block, for the KV splits of all sequences
+  int split_cap;       // slots that are a sequence's own; 0: the sequences share them. The device
+                       // plans the real number of splits from kv_len
   int merges_in_cluster;  // 1: the splits of a row block are a cluster, which merges them itself
   int window;             // keys a query sees, itself included; 0 is all
   int causal;             // 1: a query sees no key after itself

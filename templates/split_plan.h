@@ -48,6 +48,24 @@ constexpr SplitPlan plan_splits(KeyRange keys, int block_n, int split_cap) {
   return {keys, (length - 1) / per_split + 1, per_split};
 }
 
+// Sequences of a batch share the slots of a row block, a CTA for each: their splits have one size, so
+// that no CTA works longer than another however the lengths differ. The size is the smallest of
+// kSplitSizes with which they find room; every sequence takes a slot at least.
+constexpr int kSplitSizes = 32;
+
+// Size number `idx` for `num_keys` visible keys of all sequences: from what would do if they were one
+// sequence to what does in any case, each having a last split that is not full. There are more slots
+// than sequences.
+constexpr int shared_split_size(int64 num_keys, int num_slots, int batch, int block_n, int idx) {
+  const int even = num_slots - static_cast<int>(static_cast<int64>(batch) * idx / (kSplitSizes - 1));
+  const auto size = static_cast<int>((num_keys + even - 1) / even);
+  return ((size > block_n ? size : block_n) + kSplitGrain - 1) / kSplitGrain * kSplitGrain;
+}
+// Slots that a sequence with so many visible keys takes.
+constexpr int shared_splits(int num_keys, int size) {
+  return num_keys > size ? (num_keys - 1) / size + 1 : 1;
+}
+
 // Chunks of keys at fixed positions, for results that do not depend on how a row was computed: the
 // same keys are summed up together whatever kv_len, seqlen_q and the device are.
 // Full attention: [0, 2 * per_level * grain) is cut into chunks of `grain` keys; from there on
@@ -103,12 +121,12 @@ constexpr ChunkPlan plan_chunks(const ChunkRule& rule, KeyRange keys, int split_
   return {keys, first, last - first + 1};
 }
 
-// Row of o_partial and lse_partial that holds packed row `row` of a row block's split:
-// the layout [batch, num_kv_heads, num_row_blocks, split_cap, BLOCK_M].
-constexpr int64 partial_row(int batch_idx, int num_kv_heads, int kv_head, int num_row_blocks,
-                            int row_block, int split_cap, int split, int block_m, int row) {
-  const int64 head = static_cast<int64>(batch_idx) * num_kv_heads + kv_head;
-  return ((head * num_row_blocks + row_block) * split_cap + split) * block_m + row;
+// Row of o_partial and lse_partial that holds packed row `row` of a row block's split, which has the
+// slot `slot`: the layout [num_kv_heads, num_row_blocks, num_slots, BLOCK_M].
+constexpr int64 partial_row(int kv_head, int num_row_blocks, int row_block, int num_slots, int slot,
+                            int block_m, int row) {
+  const int64 block = static_cast<int64>(kv_head) * num_row_blocks + row_block;
+  return (block * num_slots + slot) * block_m + row;
 }
 
 }  // namespace attune

@@ -17,7 +17,8 @@ struct SplitWork {
   int sequence;
   int kv_head;
   int row_block;
-  int split;
+  int split;       // of the sequence
+  int first_slot;  // of the sequence's first split
   int kv_len;
   int first_row;  // packed rows [first_row, first_row + BLOCK_M), those from num_rows on are
                   // padding
@@ -28,20 +29,100 @@ struct SplitWork {
   int end;
 };
 
+// The query tokens of a row block.
+struct BlockTokens {
+  int first, last;
+
+  template <int kBlockM>
+  static __device__ __forceinline__ BlockTokens of(const AttentionParams& p, int row_block) {
+    const int last_row = min((row_block + 1) * kBlockM, p.seqlen_q * p.group_size) - 1;
+    return {row_block * kBlockM / p.group_size, last_row / p.group_size};
+  }
+  // The keys that some of them see in a sequence.
+  __device__ __forceinline__ KeyRange keys(const AttentionParams& p, int kv_len) const {
+    return visible_keys(kv_len, p.seqlen_q, first, last, p.window, p.causal);
+  }
+};
+
+// Splits of a sequence that shares the slots of a row block with the others of its batch.
+struct SharedSplits {
+  int batch_idx;  // -1: the slot is nobody's
+  int first_slot;
+  int num_splits;
+  int size;  // keys of one
+};
+
+// Those of batch entry `batch_idx`, or where it is negative of the one that has slot `slot`
+// (shared_split_size). Whole warps call it. Not inline: in the way of kernels of one sequence it cost
+// them 1 us of cold code [h200].
+__device__ __noinline__ SharedSplits find_shared_splits(const AttentionParams& p,
+                                                        BlockTokens tokens, int block_n,
+                                                        int batch_idx, int slot) {
+  static_assert(kSplitSizes == kWarpSize, "a lane tries a size");
+  const int lane = threadIdx.x % kWarpSize;
+  const auto num_keys = [&](int of) {
+    const KeyRange keys = tokens.keys(p, p.kv_len[of] + p.kv_len_add);
+    return keys.end - keys.begin;
+  };
+  int64 all = 0;
+#pragma unroll 1
+  for (int i = 0; i < p.batch; ++i) all += num_keys(i);
+  const int mine = shared_split_size(all, p.num_slots, p.batch, block_n, lane);
+  int slots = 0;
+#pragma unroll 1
+  for (int i = 0; i < p.batch; ++i) slots += shared_splits(num_keys(i), mine);
+  const unsigned fits = __ballot_sync(0xffffffffu, slots <= p.num_slots);
+  const int size = __shfl_sync(0xffffffffu, mine, __ffs(fits) - 1);
+
+  int before = 0;
+#pragma unroll 1
+  for (int group = 0; group < p.batch; group += kWarpSize) {
+    const int entry = group + lane;
+    const int splits = entry < p.batch ? shared_splits(num_keys(entry), size) : 0;
+    int until = splits;
+#pragma unroll 1
+    for (int lanes = 1; lanes < kWarpSize; lanes *= 2) {
+      const int other = __shfl_up_sync(0xffffffffu, until, lanes);
+      if (lane >= lanes) until += other;
+    }
+    const bool is_asked = batch_idx < 0 ? before + until > slot : entry == batch_idx;
+    const unsigned found = __ballot_sync(0xffffffffu, is_asked);
+    if (found != 0) {
+      const int owner = __ffs(found) - 1;
+      return {group + owner, before + __shfl_sync(0xffffffffu, until - splits, owner),
+              __shfl_sync(0xffffffffu, splits, owner), size};
+    }
+    before += __shfl_sync(0xffffffffu, until, kWarpSize - 1);
+  }
+  return {-1, 0, 0, size};
+}
+
 // False when the CTA is past the plan. Without any visible key split 0 still writes the zero rows.
+// All threads of the CTA call it.
 template <KernelConfig kConfig, int kHeadDim, bool kInvariant>
 __device__ __forceinline__ bool find_work(const AttentionParams& p, SplitWork& work) {
   work.row_block = blockIdx.x % p.num_row_blocks;
-  work.split = blockIdx.x / p.num_row_blocks;
   work.kv_head = blockIdx.y;
-  work.batch_idx = blockIdx.z;
-  work.sequence = sequence_of(p, work.batch_idx);
   work.num_rows = p.seqlen_q * p.group_size;
   work.first_row = work.row_block * kConfig.block_m;
-  const int last_row = min(work.first_row + kConfig.block_m, work.num_rows) - 1;
+  const BlockTokens tokens = BlockTokens::of<kConfig.block_m>(p, work.row_block);
+  const int slot = blockIdx.x / p.num_row_blocks;
+  SharedSplits shared{};
+  const bool shares = !kInvariant && p.split_cap == 0;
+  if (shares) {
+    shared = find_shared_splits(p, tokens, kConfig.block_n, -1, slot);
+    if (shared.batch_idx < 0) return false;
+    work.batch_idx = shared.batch_idx;
+    work.first_slot = shared.first_slot;
+    work.split = slot - work.first_slot;
+  } else {
+    work.batch_idx = blockIdx.z;
+    work.first_slot = work.batch_idx * p.split_cap;
+    work.split = slot;
+  }
+  work.sequence = sequence_of(p, work.batch_idx);
   work.kv_len = p.kv_len[work.batch_idx] + p.kv_len_add;
-  const KeyRange keys = visible_keys(work.kv_len, p.seqlen_q, work.first_row / p.group_size,
-                                     last_row / p.group_size, p.window, p.causal);
+  const KeyRange keys = tokens.keys(p, work.kv_len);
   work.visible_begin = keys.begin;
   if constexpr (kInvariant) {
     const ChunkRule rule = chunk_rule(kHeadDim, p.num_kv_heads, p.window);
@@ -57,12 +138,36 @@ __device__ __forceinline__ bool find_work(const AttentionParams& p, SplitWork& w
     work.end = min(chunk_begin(rule, chunk + 1), keys.end);
     return true;
   } else {
+    if (shares) {
+      work.num_splits = shared.num_splits;
+      work.begin = keys.begin + work.split * shared.size;
+      work.end = min(keys.end - work.begin, shared.size) + work.begin;
+      return true;
+    }
     const SplitPlan plan = plan_splits(keys, kConfig.block_n, p.split_cap);
     work.num_splits = plan.num_splits;
     work.begin = keys.begin + work.split * plan.keys_per_split;
     work.end = min(work.begin + plan.keys_per_split, keys.end);
     return work.split < max(plan.num_splits, 1);
   }
+}
+
+// Rows of o_partial and lse_partial.
+__device__ __forceinline__ int64 partial_rows(const AttentionParams& p, int block_m) {
+  return partial_row(p.num_kv_heads, p.num_row_blocks, 0, p.num_slots, 0, block_m, 0);
+}
+
+// Numbers of packed partial rows: adding kFixedBias leaves the rounded number in the last bits of a
+// float.
+constexpr float kFixedBias = 8388608.0f + 32768.0f;  // 2^23 + 2^15
+constexpr uint32 kFixedExponent = 0x4b000000;        // bits of 2^23
+__device__ __forceinline__ uint32 pack_fixed(float low, float high, float scale) {
+  const uint32 first = __float_as_uint(__fmaf_rn(low, scale, kFixedBias));
+  const uint32 second = __float_as_uint(__fmaf_rn(high, scale, kFixedBias));
+  return (first & 0xffff) | second << 16;
+}
+__device__ __forceinline__ float unpack_fixed(uint16 number) {
+  return __uint_as_float(kFixedExponent | number) - kFixedBias;
 }
 
 // Where the result of a packed row goes: to the caller when it is complete, else to the workspace.
@@ -81,8 +186,8 @@ template <int kBlockM, int kHeadDim>
 __device__ __forceinline__ RowTarget row_target(const AttentionParams& p, const SplitWork& work,
                                                 int row, bool is_complete) {
   if (!is_complete) {
-    const int64 at = partial_row(work.batch_idx, p.num_kv_heads, work.kv_head, p.num_row_blocks,
-                                 work.row_block, p.split_cap, work.split, kBlockM, row);
+    const int64 at = partial_row(work.kv_head, p.num_row_blocks, work.row_block, p.num_slots,
+                                 work.first_slot + work.split, kBlockM, row);
     return {at * kHeadDim, p.lse_partial + at, 1.0f};
   }
   const int packed = work.first_row + row;

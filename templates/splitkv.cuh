@@ -470,8 +470,8 @@ struct SplitKv {
     const int token = packed / p.group_size;
     const int head = packed - token * p.group_size;
     if (work.num_splits > 1) {
-      const int64 at = partial_row(work.batch_idx, p.num_kv_heads, work.kv_head, p.num_row_blocks,
-                                   work.row_block, p.split_cap, work.split, BLOCK_M, row);
+      const int64 at = partial_row(work.kv_head, p.num_row_blocks, work.row_block, p.num_slots,
+                                   work.first_slot + work.split, BLOCK_M, row);
       row_offset()[row] = at * kHeadDim;
       p.lse_partial[at] = lse;
       return;
@@ -528,7 +528,7 @@ struct SplitKv {
     const float inverse = row_scale()[row];
     const int64 at = row_offset()[row] + lane % 4 * 2;
     if (work.num_splits > 1) {
-      float* const out = p.o_partial + at;
+      float* const out = static_cast<float*>(p.o_partial) + at;
 #pragma unroll
       for (int n = 0; n < T::kColumnTiles; ++n) {
         *reinterpret_cast<float2*>(out + output_column(n)) =

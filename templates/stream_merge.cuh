@@ -152,9 +152,9 @@ struct StreamMerge {
     const int idx = static_cast<int>(cluster_ctarank()) * per_cta + i;
     const int row = min(idx / kRowUnits, num_rows - 1);
     const int column = idx % kRowUnits * 4;
-    const int64 first = partial_row(work.batch_idx, p.num_kv_heads, work.kv_head, p.num_row_blocks,
-                                    work.row_block, p.split_cap, 0, BLOCK_M, row);
-    return {p.o_partial + first * kHeadDim + column, p.lse_partial + first,
+    const int64 first = partial_row(work.kv_head, p.num_row_blocks, work.row_block, p.num_slots,
+                                    work.first_slot, BLOCK_M, row);
+    return {static_cast<const float*>(p.o_partial) + first * kHeadDim + column, p.lse_partial + first,
             row_target<BLOCK_M, kHeadDim>(p, work, row, true), column};
   }
 
@@ -200,7 +200,7 @@ struct StreamMerge {
       const int64 at = row_offset()[row + i] + at_column;
       const float(&value)[4] = of_row[i];
       if (work.num_splits > 1) {
-        *reinterpret_cast<float4*>(p.o_partial + at) =
+        *reinterpret_cast<float4*>(static_cast<float*>(p.o_partial) + at) =
             make_float4(value[0], value[1], value[2], value[3]);
       } else {
         *reinterpret_cast<uint2*>(static_cast<uint16*>(p.out) + at) =

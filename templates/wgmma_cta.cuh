@@ -210,6 +210,11 @@ struct WgmmaOutput {
   __device__ __forceinline__ float* inverses() const {
     return reinterpret_cast<float*>(memory + T::kSmemInverses);
   }
+  // Bits of the largest magnitude of each row in a half of its columns; where the offsets were, which
+  // the queries alone need. NaN is larger than all numbers.
+  __device__ __forceinline__ uint32* magnitudes(int half) const {
+    return reinterpret_cast<uint32*>(memory + T::kSmemOffsets) + half * T::BLOCK_M;
+  }
   __device__ __forceinline__ int row(int half) const { return warp_row + half * 8 + lane / 4; }
 
   __device__ __forceinline__ void clear() {
@@ -277,37 +282,82 @@ struct WgmmaOutput {
     opaque(descriptor);
     return descriptor;
   }
-  // value * factor at an offset in the output: bf16 of the only split, else fp32.
-  __device__ __forceinline__ void store(int64 offset, const float (&value)[4], float factor) const {
-    if (work.num_splits > 1) {
-      *reinterpret_cast<float4*>(p.o_partial + offset) =
-          make_float4(value[0] * factor, value[1] * factor, value[2] * factor, value[3] * factor);
-    } else {
-      *reinterpret_cast<uint2*>(static_cast<uint16*>(p.out) + offset) =
-          make_uint2(cvt_bf16x2(value[0] * factor, value[1] * factor),
-                     cvt_bf16x2(value[2] * factor, value[3] * factor));
+  // The rows to where they go: bf16 of the only split, else packed.
+  __device__ __forceinline__ void write() {
+    const bool is_complete = work.num_splits <= 1;
+    if (!is_complete) publish_magnitudes();
+    bar_sync(kResultsKnown, kConsumers);
+    const int mine = row(lane % 2);
+    const bool is_row = work.first_row + mine < work.num_rows;
+    if (is_complete) {
+      write_rows<false>(mine, is_row ? inverses()[mine] : 0.0f);
+      return;
+    }
+    const uint32 bits = max(magnitudes(0)[mine], magnitudes(1)[mine]);
+    const float most = __uint_as_float(bits);
+    if (kHalf == 0 && lane % 4 < 2 && is_row) {
+      const RowTarget to = target(mine);
+      to.lse[partial_rows(p, T::BLOCK_M)] = most * inverses()[mine] * (1.0f / kPackedMax);
+    }
+    write_rows<true>(mine, most > 0.0f ? rcp(most) * kPackedMax : 0.0f);
+  }
+
+ private:
+  __device__ __forceinline__ RowTarget target(int of_row) const {
+    return row_target<T::BLOCK_M, 2 * T::kHalfColumns>(p, work, of_row, work.num_splits <= 1);
+  }
+  __device__ __forceinline__ void publish_magnitudes() const {
+    uint32 most[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < T::kHalfColumns / 2; ++i) {
+      most[i / 2 % 2] = max(most[i / 2 % 2], __float_as_uint(sums[i]) & 0x7fffffff);
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      most[half] = max(most[half], __shfl_xor_sync(0xffffffffu, most[half], 1));
+      most[half] = max(most[half], __shfl_xor_sync(0xffffffffu, most[half], 2));
+      if (lane % 4 == 0) magnitudes(kHalf)[row(half)] = most[half];
     }
   }
-  // Lanes trade with their neighbours, so that each has four columns of one row.
-  __device__ __forceinline__ void write() {
-    bar_sync(kResultsKnown, kConsumers);
-    const int odd = lane % 2;
-    const int mine = row(odd);
+  // Two numbers of the output in one register.
+  template <bool kPacked>
+  static __device__ __forceinline__ uint32 narrow(float low, float high, float factor) {
+    if constexpr (kPacked) return pack_fixed(low, high, factor);
+    return cvt_bf16x2(low * factor, high * factor);
+  }
+  // Lanes trade with their neighbours, so that each has eight columns of row `mine`. `factor` is on
+  // its numbers.
+  template <bool kPacked>
+  __device__ __forceinline__ void write_rows(int mine, float factor) const {
+    const bool odd = lane % 2 != 0;
+    const bool second = lane % 4 >= 2;
     const bool is_row = work.first_row + mine < work.num_rows;
-    const RowTarget to = row_target<T::BLOCK_M, 2 * T::kHalfColumns>(p, work, is_row ? mine : 0,
-                                                                     work.num_splits <= 1);
-    const float inverse = is_row ? inverses()[mine] : 0.0f;
+    uint16* const out = static_cast<uint16*>(kPacked ? p.o_partial : p.out) +
+                        target(is_row ? mine : 0).offset + (second ? kMmaTokens : 0);
+    // Of the row that the neighbour writes, before it is traded.
+    const float other_factor = __shfl_xor_sync(0xffffffffu, factor, 1);
 #pragma unroll
-    for (int n = 0; n < T::kHalfColumns / kMmaTokens; ++n) {
-      const float* const pairs = &sums[4 * n];
-      const float other0 = __shfl_xor_sync(0xffffffffu, odd ? pairs[0] : pairs[2], 1);
-      const float other1 = __shfl_xor_sync(0xffffffffu, odd ? pairs[1] : pairs[3], 1);
-      const float value[4] = {odd ? other0 : pairs[0], odd ? other1 : pairs[1],
-                              odd ? pairs[2] : other0, odd ? pairs[3] : other1};
+    for (int n = 0; n < T::kHalfColumns / kMmaTokens; n += 2) {
+      uint32 four[2][2];  // columns [4 * second, 4 * second + 4) of tiles n and n + 1
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float* const pairs = &sums[4 * (n + i)];
+        const uint32 keep = odd ? narrow<kPacked>(pairs[2], pairs[3], factor)
+                                : narrow<kPacked>(pairs[0], pairs[1], factor);
+        const uint32 give = odd ? narrow<kPacked>(pairs[0], pairs[1], other_factor)
+                                : narrow<kPacked>(pairs[2], pairs[3], other_factor);
+        const uint32 got = __shfl_xor_sync(0xffffffffu, give, 1);
+        four[i][0] = odd ? got : keep;
+        four[i][1] = odd ? keep : got;
+      }
+      // The lower lanes take tile n, the upper ones tile n + 1.
+      const uint32 got0 = __shfl_xor_sync(0xffffffffu, second ? four[0][0] : four[1][0], 2);
+      const uint32 got1 = __shfl_xor_sync(0xffffffffu, second ? four[0][1] : four[1][1], 2);
+      const uint4 eight = second ? make_uint4(got0, got1, four[1][0], four[1][1])
+                                 : make_uint4(four[0][0], four[0][1], got0, got1);
       const int column = kHalf * T::kHalfColumns + n * kMmaTokens;
       if (!is_row) continue;
-      store(to.offset + (T::kUnified ? unified_value_dim(column) : column) + lane % 4 / 2 * 4,
-            value, inverse);
+      *reinterpret_cast<uint4*>(out + (T::kUnified ? unified_value_dim(column) : column)) = eight;
     }
   }
 };

@@ -210,17 +210,26 @@ std::vector<int> split_caps(const Problem& problem, const Family& family,
   if (!family.splits_keys) return {1};
   if (problem.invariant) return {invariant_split_cap(problem)};
   const int row_blocks = ceil_div(problem.num_rows(), config.block_m);
-  const std::int64_t ctas_per_split =
-      std::int64_t{1} * problem.num_kv_heads * row_blocks * problem.batch;
-  const int limit = std::max(1, ceil_div(max_visible_keys(problem), config.block_n));
+  const std::int64_t ctas_per_split = std::int64_t{1} * problem.num_kv_heads * row_blocks;
+  const int of_sequence = std::max(1, ceil_div(max_visible_keys(problem), config.block_n));
+  const std::int64_t limit = std::int64_t{1} * of_sequence * problem.batch;
   const auto fill = [&](int ctas) {
-    const auto splits = static_cast<int>(std::min<std::int64_t>(ctas / ctas_per_split, limit));
-    return std::max(1, splits);
+    const auto splits = static_cast<int>(std::min(ctas / ctas_per_split, limit));
+    return splits > problem.batch ? splits : 1;
+  };
+  const auto clusters = [&](int cap) { return merges_in_cluster(family, row_blocks, cap); };
+  const auto has_room = [&](int cap) {
+    return cap * ctas_per_split * problem.batch <= kMaxClusterCtas;
   };
   // The first one fills the device once and is the default's. Fewer splits are longer ones with
   // less to combine; where the keys are few, much fewer may do.
   const int full = fill(device.num_sms);
   std::vector<int> wanted = {full, std::max(1, full / 2)};
+  // Sequences of different lengths: a long one must not be left to one CTA.
+  const int shared = 2 * problem.batch;
+  if (problem.batch > 1 && problem.window == 0 && full < shared && shared <= limit) {
+    wanted.insert(wanted.begin(), shared);
+  }
   if (full == limit) wanted.push_back(std::max(1, full / 4));
   for (const int per_sm : {2, 3, 4}) {
     if (fits_per_sm(per_sm, problem, family, config, device)) {
@@ -229,14 +238,13 @@ std::vector<int> split_caps(const Problem& problem, const Family& family,
   }
   // Clusters leave SMs to the next launch, whose first tiles come in meanwhile.
   for (const int cap : {16, 8, 4}) {
-    if (cap <= limit && merges_in_cluster(family, row_blocks, cap)) wanted.push_back(cap);
+    if (cap > of_sequence || !clusters(cap)) continue;
+    if (problem.batch == 1 || has_room(cap)) wanted.push_back(cap);
   }
   // One split less is no cluster, where these would not all find room.
   for (int& cap : wanted) {
-    if (cap > 2 && cap * ctas_per_split > kMaxClusterCtas &&
-        merges_in_cluster(family, row_blocks, cap)) {
-      --cap;
-    }
+    if (cap > 2 && clusters(cap) && !has_room(cap)) --cap;
+    if (cap <= problem.batch && !clusters(cap)) cap = 1;
   }
   std::vector<int> caps;
   for (const int cap : wanted) {

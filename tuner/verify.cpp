@@ -17,6 +17,14 @@ namespace {
 // In so few splits the accuracy case fills every pipeline stage many times.
 constexpr int kFewSplits = 2;
 
+// The candidate for a case whose batch is not the problem's: with slots for as many splits of every
+// sequence as the only one would have.
+Candidate for_batch(Candidate candidate, const Problem& of_case) {
+  const LaunchPlan alone = plan_launch(of_case, candidate);
+  if (candidate.split_cap > 1 && alone.split.cluster.x == 1) candidate.split_cap *= of_case.batch;
+  return candidate;
+}
+
 // What a launch wrote.
 struct RunResult {
   std::vector<std::byte> out, lse;
@@ -60,7 +68,8 @@ struct Verifier::State {
 
   std::variant<CaseErrors, Rejection> run(const DeviceCase& one, const AttentionKernels& kernels,
                                           const Candidate& candidate) {
-    const LaunchPlan plan = plan_launch(one.host->inputs.problem, candidate);
+    const Problem& problem = one.host->inputs.problem;
+    const LaunchPlan plan = plan_launch(problem, for_batch(candidate, problem));
     const RunResult first = launch(one, kernels, plan, true);
     if (first.rejection) return *first.rejection;
     auto errors = compare(*one.host, one.params, first.out, first.lse);

@@ -33,9 +33,9 @@ splitkv_d512_ring_bf16_softcap_m16n64s1w8(const __grid_constant__ attune::Attent
 
 #include "templates/combine.cuh"
 
-extern "C" __global__ void __launch_bounds__(attune::kCombineThreads)
+extern "C" __global__ void __launch_bounds__(attune::combine_threads(kConfig, 512))
 combine_d512_bf16(const __grid_constant__ attune::AttentionParams p) {
-  attune::combine<kConfig, 512, false>(p);
+  attune::combine<kConfig, 512, false, false>(p);
 }
 )";
 

@@ -27,8 +27,31 @@ TEST(LaunchPlan, RoundsRowBlocksUp) {
   problem.seqlen_q = 9;  // 18 packed rows
   const LaunchPlan plan = plan_launch(problem, {"splitkv", {16, 64, 2, 8}, 8});
   EXPECT_EQ(plan.num_row_blocks, 2);
-  EXPECT_EQ(plan.split.grid, (Dim3{16, 16, 3}));
+  EXPECT_EQ(plan.split.grid, (Dim3{2 * 8, 16, 1}));
   EXPECT_EQ(plan_launch(problem, {"splitkv", {32, 64, 2, 8}, 8}).num_row_blocks, 1);
+}
+
+// The CTAs are shared out to the sequences when their lengths are known; where there are not more of
+// them, each has one.
+TEST(LaunchPlan, SharesTheSlotsAmongTheSequencesOfABatch) {
+  Problem problem = global_decode();
+  problem.batch = 8;
+  for (const int cap : {1, 2, 5, 8, 9, 33, 66}) {
+    const LaunchPlan plan = plan_launch(problem, {"splitkv", {16, 64, 2, 8}, cap});
+    const bool shares = cap > 8;
+    EXPECT_EQ(plan.num_slots, shares ? cap : 8) << cap;
+    EXPECT_EQ(plan.split_cap, shares ? 0 : 1) << cap;
+    EXPECT_EQ(plan.split.grid, shares ? (Dim3{unsigned(cap), 4, 1}) : (Dim3{1, 4, 8})) << cap;
+    EXPECT_EQ(plan.needs_combine, shares) << cap;
+    EXPECT_EQ(plan.o_partial_bytes, shares ? std::size_t{4} * cap * 16 * 512 * 4 : 0u) << cap;
+    AttentionParams params{};
+    set_plan_params(problem, plan, 0x10000, &params);
+    EXPECT_EQ(params.num_slots, plan.num_slots) << cap;
+    EXPECT_EQ(params.split_cap, plan.split_cap) << cap;
+  }
+  // A family that does not split.
+  problem = Problem::parse("prefill/b8/q64/kv1-4096/h4x1/d128/contiguous/bf16");
+  EXPECT_EQ(plan_launch(problem, {"tiled", {64, 64, 1, 4}, 1}).split.grid, (Dim3{4, 1, 8}));
 }
 
 TEST(LaunchPlan, NeedsNoCombineAndNoWorkspaceForOneSplit) {
@@ -47,8 +70,8 @@ TEST(LaunchPlan, GivesTheCombineOneCtaForEachRowAndSliceOfColumns) {
 TEST(LaunchPlan, HoldsEveryPartialRowInTheWorkspace) {
   const Problem problem = sliding_verify();
   const LaunchPlan plan = plan_launch(problem, {"splitkv", {32, 64, 2, 8}, 7});
-  // batch x kv heads x row blocks x splits x BLOCK_M
-  const std::size_t rows = std::size_t{3} * 16 * 1 * 7 * 32;
+  // kv heads x row blocks x splits of all sequences x BLOCK_M
+  const std::size_t rows = std::size_t{16} * 1 * 7 * 32;
   EXPECT_EQ(plan.o_partial_bytes, rows * 256 * 4);
   EXPECT_EQ(plan.lse_partial_bytes, rows * 4);
 }
@@ -66,7 +89,7 @@ TEST(LaunchPlan, KeepsBothPartsOfTheWorkspaceAligned) {
 TEST(LaunchPlan, CountsWorkspacesBeyondFourGigabytes) {
   Problem problem = global_decode();
   problem.batch = 4096;
-  const LaunchPlan plan = plan_launch(problem, {"splitkv", {128, 64, 2, 8}, 132});
+  const LaunchPlan plan = plan_launch(problem, {"splitkv", {128, 64, 2, 8}, 4096 * 132});
   EXPECT_EQ(plan.o_partial_bytes, std::size_t{4096} * 4 * 132 * 128 * 512 * 4);
 }
 

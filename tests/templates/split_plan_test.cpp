@@ -1,6 +1,8 @@
 #include "templates/split_plan.h"
 
 #include <algorithm>
+#include <numeric>
+#include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -113,6 +115,53 @@ TEST(PlanSplits, CoversEveryKeyOnceAtEveryShortLength) {
       }
     }
   }
+}
+
+// The size that SharedSlots picks: the first one with which all sequences find room.
+int shared_size(const std::vector<int>& lengths, int num_slots, int block_n) {
+  const auto batch = static_cast<int>(lengths.size());
+  const int64 all = std::accumulate(lengths.begin(), lengths.end(), int64{0});
+  for (int idx = 0; idx < kSplitSizes; ++idx) {
+    const int size = shared_split_size(all, num_slots, batch, block_n, idx);
+    int slots = 0;
+    for (const int length : lengths) slots += shared_splits(length, size);
+    if (slots <= num_slots) return size;
+  }
+  return 0;
+}
+
+TEST(SharedSplits, AlwaysFindRoom) {
+  std::mt19937 random(3);
+  for (int run = 0; run < 20000; ++run) {
+    const int batch = 2 + static_cast<int>(random() % (run % 10 == 0 ? 200 : 15));
+    const int most = 1 << random() % 20;
+    std::vector<int> lengths;
+    for (int i = 0; i < batch; ++i) lengths.push_back(static_cast<int>(random() % (most + 1)));
+    const int num_slots = batch + 1 + static_cast<int>(random() % (4 * batch));
+    const int block_n = 16 << random() % 4;
+    const int size = shared_size(lengths, num_slots, block_n);
+    ASSERT_GE(size, block_n) << run;
+    ASSERT_EQ(size % kSplitGrain, 0) << run;
+    for (const int length : lengths) {
+      // No split is empty, but that of a sequence without keys.
+      const int splits = shared_splits(length, size);
+      ASSERT_GE(splits, 1) << run;
+      ASSERT_LT(int64{splits - 1} * size, std::max(length, 1)) << run;
+      ASSERT_GE(int64{splits} * size, length) << run;
+    }
+  }
+  EXPECT_GT(shared_size(std::vector<int>(65535, kMaxKvLen), 65536, 64), 0);
+  EXPECT_GT(shared_size({kMaxKvLen, kMaxKvLen}, 3, 64), 0);
+}
+
+// Lengths of 512 to 65536 in 33 slots: the longest CTA has at most 15% more than an even share.
+TEST(SharedSplits, AreAboutAsLongAsAnEvenShare) {
+  const std::vector<int> lengths = {512, 1024, 2048, 4096, 8192, 16384, 32768, 65536};
+  const int even = std::accumulate(lengths.begin(), lengths.end(), 0) / 33;
+  const int size = shared_size(lengths, 33, 16);
+  EXPECT_LE(size, even * 1.15);
+  // Alike ones have as many splits as alone.
+  EXPECT_EQ(shared_size(std::vector<int>(4, 8192), 32, 64), 8192 / 8);
 }
 
 TEST(PlanSplits, CoversEveryKeyOnceAtLongLengths) {
