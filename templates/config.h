@@ -232,7 +232,7 @@ constexpr int wgmma_p_buffers(const KernelConfig& config, KvLayout layout) {
   return is_unified(layout) ? config.num_stages : 2;
 }
 // Shared memory of one CTA of the wgmma kernel in bytes:
-// Q | K slots | V slots | P | row factors | row offsets | row inverses | mbarriers.
+// Q | K slots | V slots | P | row factors | row inverses | mbarriers.
 constexpr int wgmma_smem_bytes(const KernelConfig& config, int head_dim, KvLayout layout) {
   const int rows = config.block_m;
   const int buffers = wgmma_p_buffers(config, layout);
@@ -241,7 +241,7 @@ constexpr int wgmma_smem_bytes(const KernelConfig& config, int head_dim, KvLayou
   const int probabilities = is_unified(layout) ? 0 : buffers * rows * 64;
   const int parts = is_unified(layout) ? 2 : 4;
   const int barriers = 2 * config.num_stages * parts + 2 * buffers;
-  return (tiles + probabilities) * kBytesPerElement + rows * (4 * buffers + 8 + 4) + 8 * barriers;
+  return (tiles + probabilities) * kBytesPerElement + rows * (4 * buffers + 4) + 8 * barriers;
 }
 
 }  // namespace attune
