@@ -47,7 +47,7 @@ cmake --install build/bundle --prefix "$out" --strip --component tests >/dev/nul
 for label in cpu nvrtc host gpu; do
   [[ " ${labels[*]} " == *" $label "* ]] || rm -rf "$out/tests/$label"
 done
-cp scripts/run_tests.sh docs/bundle.md "$out"
+cp scripts/run_tests.sh scripts/sanitize.sh docs/bundle.md "$out"
 
 check_libraries
 archive=$out.tar.gz

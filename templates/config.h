@@ -244,7 +244,7 @@ constexpr int wgmma_p_buffers(const KernelConfig& config, KvLayout layout) {
   return is_unified(layout) ? config.num_stages : 2;
 }
 // Shared memory of one CTA of the wgmma kernel in bytes:
-// Q | K slots | V slots | P | row factors | row offsets | row inverses | mbarriers.
+// Q | K slots | V slots | P | row factors | row magnitudes | row inverses | mbarriers.
 constexpr int wgmma_smem_bytes(const KernelConfig& config, int head_dim, KvLayout layout) {
   const int rows = config.block_m;
   const int buffers = wgmma_p_buffers(config, layout);

@@ -8,9 +8,9 @@
 // Tiles     Q [64, 512] resident; K and V [BLOCK_N, 512], num_stages slots each; fp32 sums. Unified
 //           rows: one tile [BLOCK_N, kUnifiedColumns] a slot, K and V alike. All tiles are panels
 //           of 64 columns with the 128-byte swizzle. In pages they begin at multiples of BLOCK_N.
-// Smem      Q | K slots | V slots | P buffers | row factors per buffer | row offsets | inverse row
-//           sums | mbarriers. P of unified rows lies in K_rot of its slot, which the scores have
-//           used up.
+// Smem      Q | K slots | V slots | P buffers | row factors per buffer | row
+//           magnitudes | inverse row sums |
+//           mbarriers. P of unified rows lies in K_rot of its slot, which the scores have used up.
 // Sync      a slot is requested, arrives and is freed in parts (WgmmaTraits::part_panels):
 //             full   the part has arrived             copies -> the warpgroups that read it
 //             empty  its last reader is done with it  4 warps -> the producer

@@ -56,8 +56,8 @@ struct WgmmaTraits {
   static constexpr int kSmemP = kSmemV + kStages * kSlotBytes;
   static constexpr int kBufferBytes = kUnified ? kSlotBytes : BLOCK_M * kPanelBytes;
   static constexpr int kSmemFactors = kSmemP + (kUnified ? 0 : kBuffers * kBufferBytes);
-  static constexpr int kSmemOffsets = kSmemFactors + kBuffers * BLOCK_M * 4;
-  static constexpr int kSmemInverses = kSmemOffsets + BLOCK_M * 8;
+  static constexpr int kSmemMagnitudes = kSmemFactors + kBuffers * BLOCK_M * 4;
+  static constexpr int kSmemInverses = kSmemMagnitudes + 2 * BLOCK_M * 4;
   static constexpr int kSmemBarriers = kSmemInverses + BLOCK_M * 4;
   static constexpr int kNumBarriers = 2 * kStages * kParts + 2 * kBuffers;
   static constexpr int kSmemBytes = kSmemBarriers + kNumBarriers * 8;
@@ -88,11 +88,12 @@ struct WgmmaTraits {
                 "P finds room in K_rot");
 };
 
-// Named barriers.
-constexpr int kRowsKnown = 1;      // consumers: row offsets of the queries are visible
-constexpr int kQueriesThere = 2;   // values -> scores: Q is visible
-constexpr int kResultsKnown = 3;   // consumers: inverse sums of the rows are visible
-constexpr int kScoresBarrier = 4;  // among the "scores"; the "values" have the next one
+// Named barriers. All that wait at one in a round wait at the same instruction, as bar.sync demands:
+// between the warpgroups, whose code differs, one waits and the other only arrives.
+constexpr int kQueriesThere = 1;   // values -> scores: Q is visible
+constexpr int kResultsKnown = 2;     // scores -> values: inverse sums and magnitudes of the rows
+constexpr int kMagnitudesKnown = 3;  // values -> scores
+constexpr int kScoresBarrier = 4;    // among the "scores"; the "values" have the next one
 constexpr int kConsumers = 2 * kWarpGroupThreads;
 
 // Pages are whole tiles, so that a tile is one box: it begins at a multiple of BLOCK_N there.
@@ -203,17 +204,13 @@ struct WgmmaOutput {
   __device__ __forceinline__ float* factors(int buffer) const {
     return reinterpret_cast<float*>(memory + T::kSmemFactors) + buffer * T::BLOCK_M;
   }
-  // Of the rows in q; -1 is padding.
-  __device__ __forceinline__ int64* offsets() const {
-    return reinterpret_cast<int64*>(memory + T::kSmemOffsets);
-  }
   __device__ __forceinline__ float* inverses() const {
     return reinterpret_cast<float*>(memory + T::kSmemInverses);
   }
-  // Bits of the largest magnitude of each row in a half of its columns; where the offsets were, which
-  // the queries alone need. NaN is larger than all numbers.
+  // Bits of the largest magnitude of each row in a half of its columns. NaN is larger than all
+  // numbers.
   __device__ __forceinline__ uint32* magnitudes(int half) const {
-    return reinterpret_cast<uint32*>(memory + T::kSmemOffsets) + half * T::BLOCK_M;
+    return reinterpret_cast<uint32*>(memory + T::kSmemMagnitudes) + half * T::BLOCK_M;
   }
   __device__ __forceinline__ int row(int half) const { return warp_row + half * 8 + lane / 4; }
 
@@ -225,15 +222,17 @@ struct WgmmaOutput {
   __device__ __forceinline__ void load_queries() {
     constexpr int kChunks = T::kQueryPanels * (kPanelBytes / 16);
     constexpr int kRows = kConsumers / kChunks;
+    constexpr int kCopies = T::BLOCK_M / kRows;
+    static_assert(kChunks % kWarpSize == 0 && kCopies <= kWarpSize,
+                  "a warp copies from one row at a time, and has a lane for each of its rows");
     const int thread = threadIdx.x - kWarpGroupThreads;
-    if (thread < T::BLOCK_M) {
-      const int packed = work.first_row + thread;
-      const int token = packed / p.group_size;
-      const int head = packed - token * p.group_size;
-      offsets()[thread] =
-          packed < work.num_rows ? token * p.q_token_stride + head * p.q_head_stride : -1;
-    }
-    bar_sync(kRowsKnown, kConsumers);
+    const int first_row = thread / kChunks;
+    // Of row first_row + lane * kRows in q; -1 is padding.
+    const int packed = work.first_row + first_row + lane * kRows;
+    const int token = packed / p.group_size;
+    const int head = packed - token * p.group_size;
+    const int64 row_offset =
+        packed < work.num_rows ? token * p.q_token_stride + head * p.q_head_stride : -1;
     griddepcontrol_wait();
     const int chunk = thread % kChunks;
     const uint16* const from = static_cast<const uint16*>(p.q) + work.batch_idx * p.q_batch_stride +
@@ -241,10 +240,10 @@ struct WgmmaOutput {
                                chunk * kChunkElements;
     const uint32 panel = smem + chunk / 8 * T::kQueryPanelBytes;
 #pragma unroll 4
-    for (int row = thread / kChunks; row < T::BLOCK_M; row += kRows) {
-      const int64 offset = offsets()[row];
-      cp_async_16(panel + panel_offset(row, chunk % 8), from + (offset < 0 ? 0 : offset),
-                  offset < 0 ? 0 : 16);
+    for (int i = 0; i < kCopies; ++i) {
+      const int64 offset = __shfl_sync(0xffffffffu, row_offset, i);
+      cp_async_16(panel + panel_offset(first_row + i * kRows, chunk % 8),
+                  from + (offset < 0 ? 0 : offset), offset < 0 ? 0 : 16);
     }
     cp_async_commit_group();
     cp_async_wait_group<0>();
@@ -286,7 +285,15 @@ struct WgmmaOutput {
   __device__ __forceinline__ void write() {
     const bool is_complete = work.num_splits <= 1;
     if (!is_complete) publish_magnitudes();
-    bar_sync(kResultsKnown, kConsumers);
+    // The inverse sums of a warp's rows come from itself in the "scores".
+    if constexpr (kHalf == 0) {
+      bar_arrive(kResultsKnown, kConsumers);
+      __syncwarp();
+      if (!is_complete) bar_sync(kMagnitudesKnown, kConsumers);
+    } else {
+      if (!is_complete) bar_arrive(kMagnitudesKnown, kConsumers);
+      bar_sync(kResultsKnown, kConsumers);
+    }
     const int mine = row(lane % 2);
     const bool is_row = work.first_row + mine < work.num_rows;
     if (is_complete) {

@@ -101,13 +101,13 @@ TEST(SwapAbSmemBytes, AddsUpByHand) {
 }
 
 TEST(WgmmaSmemBytes, AddsUpByHand) {
-  // Q 64x512, K and V 64x512 each, two P of 64x64, all bf16; 64 rows x (2 factors and an inverse sum
-  // as floats, an 8-byte offset); a full and an empty barrier for each of 4 parts, 2 for each P.
+  // Q 64x512, K and V 64x512 each, two P of 64x64, all bf16; 64 rows x (2 factors, 2 magnitudes and an
+  // inverse sum); a full and an empty barrier for each of 4 parts, 2 for each P.
   EXPECT_EQ(wgmma_smem_bytes({64, 64, 1, 12}, 512, KvLayout::kContiguous),
-            2 * (64 * 512 + 2 * 64 * 512 + 2 * 64 * 64) + 64 * (4 * 3 + 8) + 8 * (2 * 4 + 2 * 2));
+            2 * (64 * 512 + 2 * 64 * 512 + 2 * 64 * 64) + 64 * 4 * 5 + 8 * (2 * 4 + 2 * 2));
   // Two slots of 64x640 with P inside, each in two parts and with its own factors.
   EXPECT_EQ(wgmma_smem_bytes({64, 64, 2, 12}, 512, KvLayout::kUnified),
-            2 * (64 * 512 + 2 * 64 * 640) + 64 * (4 * 3 + 8) + 8 * (2 * 2 * 2 + 2 * 2));
+            2 * (64 * 512 + 2 * 64 * 640) + 64 * 4 * 5 + 8 * (2 * 2 * 2 + 2 * 2));
 }
 
 // What a block may have on sm_90.
