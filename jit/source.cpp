@@ -78,7 +78,7 @@ constexpr std::string_view kCombineText =
     R"(
 #include "templates/combine.cuh"
 
-extern "C" __global__ void __launch_bounds__(attune::combine_threads(kConfig, {head_dim}))
+extern "C" __global__ void __launch_bounds__(attune::kCombineThreads, attune::kCombineCtasPerSm)
 {combine}(const __grid_constant__ attune::AttentionParams p) {{
   attune::combine<kConfig, {head_dim}, {invariant}, {packed}>(p);
 }}

@@ -1,12 +1,11 @@
 // Computes  out and lse from the partial results of the splits of splitkv.cuh:
 //           lse = log sum exp(lse_i), out = sum exp(lse_i - lse) * o_i.
-// Grid      (slice groups of the head dimension * packed rows of a KV head, num_kv_heads, batch).
-// Threads   combine_threads.
-// Tiles     one row x combine_slices slices of combine_columns(head_dim) columns; a lane holds 4 of
-//           them (2 at head_dim 64), the warps of a slice share the splits, each with a running
-//           maximum of its own.
+// Grid      (slices of the head dimension * packed rows of a KV head, num_kv_heads, batch).
+// Threads   kCombineThreads.
+// Tiles     one row x combine_columns(head_dim) columns; a lane holds 4 of them (2 at head_dim 64),
+//           the warps share the splits, each with a running maximum of its own.
 // Sync      griddepcontrol_wait: the partials are visible. One __syncthreads: the warps' sums are
-//           visible to the first warp of the slice, which writes.
+//           visible to the first warp, which writes.
 // Splits    the same plan as in the split kernel, from the same kv_len. One split or none: nothing
 //           to do, the split kernel has written the row. Invariant: the chunk's number decides
 //           which warp adds it, and a chunk that the row does not see changes no bit.
@@ -88,21 +87,20 @@ __device__ __forceinline__ void combine(const AttentionParams& p) {
   constexpr int BLOCK_M = kConfig.block_m;
   constexpr int kColumns = combine_columns(kHeadDim);
   constexpr int kLaneColumns = kColumns / kWarpSize;
-  constexpr int kCtaSlices = combine_slices(kConfig, kHeadDim);
-  constexpr int kGroups = kHeadDim / (kColumns * kCtaSlices);
-  constexpr int kWarps = kCombineWarps;  // of a slice
-  constexpr int kLoads = 4;              // splits in flight per warp
+  constexpr int kSlices = kHeadDim / kColumns;
+  constexpr int kWarps = kCombineThreads / kWarpSize;
+  // Splits in flight per warp: one round for all where they fill the device once.
+  constexpr int kLoads = 9;
   using Columns = PartialColumns<kLaneColumns, kPacked>;
   using Row = typename Columns::Row;
-  __shared__ float values[kCtaSlices][kWarps][kColumns];
-  __shared__ float maxima[kCtaSlices][kWarps];
-  __shared__ float weights[kCtaSlices][kWarps];
+  __shared__ float values[kWarps][kColumns];
+  __shared__ float maxima[kWarps];
+  __shared__ float weights[kWarps];
 
   const int lane = threadIdx.x % kWarpSize;
-  const int warp = threadIdx.x / kWarpSize % kWarps;
-  const int cta_slice = threadIdx.x / kWarpSize / kWarps;
-  const int slice = blockIdx.x % kGroups * kCtaSlices + cta_slice;
-  const int packed = blockIdx.x / kGroups;
+  const int warp = threadIdx.x / kWarpSize;
+  const int slice = blockIdx.x % kSlices;
+  const int packed = blockIdx.x / kSlices;
   const int kv_head = blockIdx.y;
   const int batch_idx = blockIdx.z;
   const int row_block = packed / BLOCK_M;
@@ -126,8 +124,7 @@ __device__ __forceinline__ void combine(const AttentionParams& p) {
   }
   const int64 first = partial_row(kv_head, p.num_row_blocks, row_block, p.num_slots, first_slot,
                                   BLOCK_M, packed - row_block * BLOCK_M);
-  const float* const lse_partial = p.lse_partial + first;
-  const float* const factor_partial = lse_partial + partial_rows(p, BLOCK_M);  // of packed rows
+  const float* const lse_partial = p.lse_partial + first * partial_stats(kPacked);
   const Row* const o_partial = static_cast<const Row*>(p.o_partial) + first * kHeadDim +
                                slice * kColumns + lane * kLaneColumns;
 
@@ -140,14 +137,21 @@ __device__ __forceinline__ void combine(const AttentionParams& p) {
   PartialSum<kLaneColumns> sum;
   for (int split = first_split; split < num_splits; split += kWarps * kLoads) {
     float lse[kLoads];
-    float factor[kLoads] = {};
-    Columns part[kLoads];
+    float factor[kLoads];
+    Columns part[kLoads] = {};
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      // Past the end the last split is read again and gets no weight.
-      const int64 at = static_cast<int64>(min(split + i * kWarps, num_splits - 1)) * BLOCK_M;
-      lse[i] = split + i * kWarps < num_splits ? lse_partial[at] : negative_infinity();
-      if constexpr (kPacked) factor[i] = factor_partial[at];
+      lse[i] = negative_infinity();
+      factor[i] = 0.0f;
+      if (split + i * kWarps >= num_splits) continue;
+      const int64 at = static_cast<int64>(split + i * kWarps) * BLOCK_M;
+      if constexpr (kPacked) {
+        const float2 stats = reinterpret_cast<const float2*>(lse_partial)[at];
+        lse[i] = stats.x;
+        factor[i] = stats.y;
+      } else {
+        lse[i] = lse_partial[at];
+      }
       part[i].load(o_partial + at * kHeadDim);
     }
 #pragma unroll
@@ -159,11 +163,11 @@ __device__ __forceinline__ void combine(const AttentionParams& p) {
   }
 #pragma unroll
   for (int i = 0; i < kLaneColumns; ++i) {
-    values[cta_slice][warp][lane * kLaneColumns + i] = sum.value[i];
+    values[warp][lane * kLaneColumns + i] = sum.value[i];
   }
   if (lane == 0) {
-    maxima[cta_slice][warp] = sum.max;
-    weights[cta_slice][warp] = sum.weight;
+    maxima[warp] = sum.max;
+    weights[warp] = sum.weight;
   }
   __syncthreads();
   if (warp != 0) return;
@@ -173,9 +177,9 @@ __device__ __forceinline__ void combine(const AttentionParams& p) {
     float value[kLaneColumns];
 #pragma unroll
     for (int i = 0; i < kLaneColumns; ++i) {
-      value[i] = values[cta_slice][other][lane * kLaneColumns + i];
+      value[i] = values[other][lane * kLaneColumns + i];
     }
-    sum.add(maxima[cta_slice][other], weights[cta_slice][other], value);
+    sum.add(maxima[other], weights[other], value);
   }
   const float inverse = sum.weight > 0.0f ? rcp(sum.weight) : 0.0f;
   const int token = packed / p.group_size;

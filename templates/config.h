@@ -65,22 +65,19 @@ constexpr int kBytesPerElement = 2;  // bf16
 // A warp's share of the output columns is a multiple of this: one ldmatrix.x4.trans of V.
 constexpr int kOutputColumnsPerWarp = 16;
 
-// The combine: 4 warps reduce 128 columns of one row, sharing the splits. A CTA does that for all
-// columns of a row where there are many rows: small CTAs would pile up on the SMs that the split
-// kernel leaves first (h200-constants.md 7).
-constexpr int kCombineWarps = 4;
+// The combine: a CTA of 4 warps reduces 128 columns of one row, its warps sharing the splits. One of
+// 512 threads for a row takes as long [h200]. So many CTAs on an SM leave registers for the loads of
+// all splits of a row at once; without the bound ptxas makes do with 32 and has them follow each
+// other, 1.1 to 1.6 us later.
+constexpr int kCombineThreads = 128;
+constexpr int kCombineCtasPerSm = 8;
 constexpr int combine_columns(int head_dim) { return head_dim < 128 ? head_dim : 128; }
-constexpr int combine_slices(const KernelConfig& config, int head_dim) {
-  return config.block_m >= 32 ? head_dim / combine_columns(head_dim) : 1;
-}
-constexpr int combine_threads(const KernelConfig& config, int head_dim) {
-  return combine_slices(config, head_dim) * kCombineWarps * kWarpSize;
-}
 
 // Partial rows are fp32, or packed: numbers of 16 bits, fixed point with a factor for each row. Half
 // the bytes at 9e-6 of the row's largest number.
 constexpr float kPackedMax = 32767.0f;
 constexpr int partial_element_bytes(bool packed) { return packed ? 2 : 4; }
+constexpr int partial_stats(bool packed) { return packed ? 2 : 1; }  // floats: lse, factor
 
 // Work of one CTA in one iteration of the tensor probe (templates/probe.cuh).
 constexpr int kProbeTensorThreads = 256;
@@ -252,7 +249,7 @@ constexpr int wgmma_smem_bytes(const KernelConfig& config, int head_dim, KvLayou
       rows * head_dim + config.num_stages * kv_stage_elements(config, head_dim, layout);
   const int probabilities = is_unified(layout) ? 0 : buffers * rows * 64;
   const int parts = is_unified(layout) ? 2 : 4;
-  const int barriers = 2 * config.num_stages * parts + 2 * buffers;
+  const int barriers = 2 * config.num_stages * parts + 2 * buffers + 1;
   return (tiles + probabilities) * kBytesPerElement + rows * (4 * buffers + 8 + 4) + 8 * barriers;
 }
 

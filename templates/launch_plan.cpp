@@ -65,11 +65,10 @@ LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate) {
   const bool has_partials = plan.num_slots > problem.batch;
   plan.needs_combine = has_partials && !clusters;
   if (plan.needs_combine) {
-    const int columns = combine_slices(config, problem.head_dim) * combine_columns(problem.head_dim);
-    const auto groups = static_cast<unsigned>(problem.head_dim / columns);
+    const auto slices = static_cast<unsigned>(problem.head_dim / combine_columns(problem.head_dim));
     const auto rows = static_cast<unsigned>(problem.num_rows());
-    plan.combine.grid = {groups * rows, kv_heads, batch};
-    plan.combine.block = {static_cast<unsigned>(combine_threads(config, problem.head_dim)), 1, 1};
+    plan.combine.grid = {slices * rows, kv_heads, batch};
+    plan.combine.block = {kCombineThreads, 1, 1};
     plan.combine.programmatic = true;
   }
   if (has_partials) {
@@ -79,7 +78,7 @@ LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate) {
     plan.o_partial_bytes = round_up(
         partial_rows * problem.head_dim * partial_element_bytes(packed), kWorkspaceAlignment);
     plan.lse_partial_bytes =
-        round_up(partial_rows * sizeof(float) * (packed ? 2 : 1), kWorkspaceAlignment);
+        round_up(partial_rows * sizeof(float) * partial_stats(packed), kWorkspaceAlignment);
   }
   return plan;
 }

@@ -152,11 +152,6 @@ __device__ __forceinline__ bool find_work(const AttentionParams& p, SplitWork& w
   }
 }
 
-// Rows of o_partial and lse_partial.
-__device__ __forceinline__ int64 partial_rows(const AttentionParams& p, int block_m) {
-  return partial_row(p.num_kv_heads, p.num_row_blocks, 0, p.num_slots, 0, block_m, 0);
-}
-
 // Numbers of packed partial rows: adding kFixedBias leaves the rounded number in the last bits of a
 // float.
 constexpr float kFixedBias = 8388608.0f + 32768.0f;  // 2^23 + 2^15
@@ -182,13 +177,13 @@ struct RowTarget {
   }
 };
 
-template <int kBlockM, int kHeadDim>
+template <int kBlockM, int kHeadDim, bool kPacked = false>
 __device__ __forceinline__ RowTarget row_target(const AttentionParams& p, const SplitWork& work,
                                                 int row, bool is_complete) {
   if (!is_complete) {
     const int64 at = partial_row(work.kv_head, p.num_row_blocks, work.row_block, p.num_slots,
                                  work.first_slot + work.split, kBlockM, row);
-    return {at * kHeadDim, p.lse_partial + at, 1.0f};
+    return {at * kHeadDim, p.lse_partial + at * partial_stats(kPacked), 1.0f};
   }
   const int packed = work.first_row + row;
   const int token = packed / p.group_size;

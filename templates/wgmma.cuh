@@ -8,15 +8,16 @@
 // Tiles     Q [64, 512] resident; K and V [BLOCK_N, 512], num_stages slots each; fp32 sums. Unified
 //           rows: one tile [BLOCK_N, kUnifiedColumns] a slot, K and V alike. All tiles are panels
 //           of 64 columns with the 128-byte swizzle. In pages they begin at multiples of BLOCK_N.
-// Smem      Q | K slots | V slots | P buffers | row factors per buffer | row
-//           magnitudes | inverse row sums |
-//           mbarriers. P of unified rows lies in K_rot of its slot, which the scores have used up.
+// Smem      Q | K slots | V slots | P buffers | row factors per buffer | row magnitudes | inverse
+//           row sums | mbarriers. P of unified rows lies in K_rot of its slot, which the scores have
+//           used up.
 // Sync      a slot is requested, arrives and is freed in parts (WgmmaTraits::part_panels):
 //             full   the part has arrived             copies -> the warpgroups that read it
 //             empty  its last reader is done with it  4 warps -> the producer
 //           and per buffer of P:
 //             ready  P and the factors are visible    scores -> values
 //             done   the values have used them up     values -> scores; unified: the slot's empty
+//           and asked: the copies of Q are under way   both -> the producer
 // Order     K runs one tile ahead of V, in requests as in products: a slot of K is free before the
 //           slot of V of the same tile (20% slower in step; h200-constants.md 11).
 // Splits    planned from kv_len on the device (split_plan.h); CTAs past the plan leave at once.
@@ -265,8 +266,7 @@ struct WgmmaScores : WgmmaOutput<T, 0> {
       if (lane % 4 != 0 || work.first_row + row(half) >= work.num_rows) continue;
       const bool seen = sum > 0.0f;
       const float lse = seen ? scale.subtrahend(reference[half]) + lg2(sum) : negative_infinity();
-      row_target<T::BLOCK_M, 2 * T::kHalfColumns>(p, work, row(half), work.num_splits <= 1)
-          .write_lse(lse);
+      Output::target(row(half)).write_lse(lse);
       this->inverses()[row(half)] = seen ? rcp(sum) : 0.0f;
     }
   }

@@ -59,7 +59,7 @@ struct WgmmaTraits {
   static constexpr int kSmemMagnitudes = kSmemFactors + kBuffers * BLOCK_M * 4;
   static constexpr int kSmemInverses = kSmemMagnitudes + 2 * BLOCK_M * 4;
   static constexpr int kSmemBarriers = kSmemInverses + BLOCK_M * 4;
-  static constexpr int kNumBarriers = 2 * kStages * kParts + 2 * kBuffers;
+  static constexpr int kNumBarriers = 2 * kStages * kParts + 2 * kBuffers + 1;
   static constexpr int kSmemBytes = kSmemBarriers + kNumBarriers * 8;
 
   static constexpr int full(int slot, int part) {
@@ -68,6 +68,7 @@ struct WgmmaTraits {
   static constexpr int empty(int slot, int part) { return full(kStages + slot, part); }
   static constexpr int ready(int buffer) { return full(2 * kStages, buffer); }
   static constexpr int done(int buffer) { return ready(kBuffers + buffer); }
+  static constexpr int asked() { return done(kBuffers); }
   static constexpr int keys(int slot) { return kSmemK + slot * kSlotBytes; }
   static constexpr int values(int slot) {
     return kSmemV + slot * kSlotBytes + kValuePanel * kTilePanelBytes;
@@ -114,6 +115,7 @@ __device__ __forceinline__ void init_barriers(uint32 smem) {
     mbarrier_init(smem + T::ready(buffer), kWarpGroupWarps);
     mbarrier_init(smem + T::done(buffer), kWarpGroupWarps);
   }
+  mbarrier_init(smem + T::asked(), 2 * kWarpGroupWarps);
   fence_mbarrier_init();
 }
 
@@ -127,11 +129,13 @@ struct WgmmaProducer {
   int num_tiles;
   bool waited;  // for the kernel in front
 
+  // And until the queries have been asked for: behind the tiles of all slots they come 2 us later.
   __device__ __forceinline__ void wait_for_front() {
     if (waited) return;
     waited = true;
     griddepcontrol_wait();
     griddepcontrol_launch_dependents();
+    if (num_tiles > 0) mbarrier_wait_parity(smem + T::asked(), 0);
   }
   template <int kPart>
   __device__ __forceinline__ void request_part(const TensorMap& map, int slot_address, int row,
@@ -152,9 +156,10 @@ struct WgmmaProducer {
   __device__ __forceinline__ void request(int tile, typename T::Place& place) {
     if (tile >= num_tiles) return;
     const int begin = first_key + tile * T::BLOCK_N;
-    // Before the end of the kernel in front only the slots' first tiles, and of them those whose
+    // Before the end of the kernel in front only the first tile of K or of a unified slot, if its
     // keys are all older than it.
-    if (tile >= T::kStages || begin + T::BLOCK_N > work.kv_len - p.seqlen_q) wait_for_front();
+    const bool is_early = kFirstPart == 0 && tile == 0;
+    if (!is_early || begin + T::BLOCK_N > work.kv_len - p.seqlen_q) wait_for_front();
     const TensorMap& map = kFirstPart == 0 ? p.k_map : p.v_map;
     const int slot = kFirstPart == 0 ? T::keys(place.slot) : T::values(place.slot);
     int row = begin;
@@ -207,10 +212,9 @@ struct WgmmaOutput {
   __device__ __forceinline__ float* inverses() const {
     return reinterpret_cast<float*>(memory + T::kSmemInverses);
   }
-  // Bits of the largest magnitude of each row in a half of its columns. NaN is larger than all
-  // numbers.
-  __device__ __forceinline__ uint32* magnitudes(int half) const {
-    return reinterpret_cast<uint32*>(memory + T::kSmemMagnitudes) + half * T::BLOCK_M;
+  // The largest magnitude of each row in a half of its columns, NaN where one is.
+  __device__ __forceinline__ float* magnitudes(int half) const {
+    return reinterpret_cast<float*>(memory + T::kSmemMagnitudes) + half * T::BLOCK_M;
   }
   __device__ __forceinline__ int row(int half) const { return warp_row + half * 8 + lane / 4; }
 
@@ -246,6 +250,7 @@ struct WgmmaOutput {
                   from + (offset < 0 ? 0 : offset), offset < 0 ? 0 : 16);
     }
     cp_async_commit_group();
+    warp_arrive(smem + T::asked(), lane);
     cp_async_wait_group<0>();
     fence_proxy_async();
     if constexpr (kHalf == 0) {
@@ -281,48 +286,57 @@ struct WgmmaOutput {
     opaque(descriptor);
     return descriptor;
   }
-  // The rows to where they go: bf16 of the only split, else packed.
-  __device__ __forceinline__ void write() {
+  __device__ __forceinline__ RowTarget target(int of_row) const {
+    return row_target<T::BLOCK_M, 2 * T::kHalfColumns, true>(p, work, of_row, work.num_splits <= 1);
+  }
+  // The rows to where they go: bf16 of the only split, else packed. They are collected in the place
+  // of Q, so that little code, which is cold, stores them: 128 stores from registers took 4 us [h200].
+  __device__ __forceinline__ void write() const {
     const bool is_complete = work.num_splits <= 1;
     if (!is_complete) publish_magnitudes();
-    // The inverse sums of a warp's rows come from itself in the "scores".
+    // The inverse sums of a warp's rows come from itself in the "scores". When the "values" are done,
+    // so are all that read Q.
     if constexpr (kHalf == 0) {
       bar_arrive(kResultsKnown, kConsumers);
-      __syncwarp();
-      if (!is_complete) bar_sync(kMagnitudesKnown, kConsumers);
+      bar_sync(kMagnitudesKnown, kConsumers);
     } else {
-      if (!is_complete) bar_arrive(kMagnitudesKnown, kConsumers);
+      bar_arrive(kMagnitudesKnown, kConsumers);
       bar_sync(kResultsKnown, kConsumers);
     }
-    const int mine = row(lane % 2);
-    const bool is_row = work.first_row + mine < work.num_rows;
+    float factor[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int of = row(half);
+      const bool is_row = work.first_row + of < work.num_rows;
+      const float inverse = is_row ? inverses()[of] : 0.0f;
+      factor[half] = inverse;
+      if (is_complete) continue;
+      const float most = max_nan(magnitudes(0)[of], magnitudes(1)[of]);
+      factor[half] = most > 0.0f ? rcp(most) * kPackedMax : 0.0f;
+      if (kHalf == 0 && lane % 4 == 0 && is_row) {
+        target(of).lse[1] = most * inverse * (1.0f / kPackedMax);
+      }
+    }
     if (is_complete) {
-      write_rows<false>(mine, is_row ? inverses()[mine] : 0.0f);
-      return;
+      collect<false>(factor);
+    } else {
+      collect<true>(factor);
     }
-    const uint32 bits = max(magnitudes(0)[mine], magnitudes(1)[mine]);
-    const float most = __uint_as_float(bits);
-    if (kHalf == 0 && lane % 4 < 2 && is_row) {
-      const RowTarget to = target(mine);
-      to.lse[partial_rows(p, T::BLOCK_M)] = most * inverses()[mine] * (1.0f / kPackedMax);
-    }
-    write_rows<true>(mine, most > 0.0f ? rcp(most) * kPackedMax : 0.0f);
+    __syncwarp();
+    store_rows(is_complete);
   }
 
  private:
-  __device__ __forceinline__ RowTarget target(int of_row) const {
-    return row_target<T::BLOCK_M, 2 * T::kHalfColumns>(p, work, of_row, work.num_splits <= 1);
-  }
   __device__ __forceinline__ void publish_magnitudes() const {
-    uint32 most[2] = {0, 0};
+    float most[2] = {0.0f, 0.0f};
 #pragma unroll
     for (int i = 0; i < T::kHalfColumns / 2; ++i) {
-      most[i / 2 % 2] = max(most[i / 2 % 2], __float_as_uint(sums[i]) & 0x7fffffff);
+      most[i / 2 % 2] = max_nan(most[i / 2 % 2], fabsf(sums[i]));
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      most[half] = max(most[half], __shfl_xor_sync(0xffffffffu, most[half], 1));
-      most[half] = max(most[half], __shfl_xor_sync(0xffffffffu, most[half], 2));
+      most[half] = max_nan(most[half], __shfl_xor_sync(0xffffffffu, most[half], 1));
+      most[half] = max_nan(most[half], __shfl_xor_sync(0xffffffffu, most[half], 2));
       if (lane % 4 == 0) magnitudes(kHalf)[row(half)] = most[half];
     }
   }
@@ -332,39 +346,42 @@ struct WgmmaOutput {
     if constexpr (kPacked) return pack_fixed(low, high, factor);
     return cvt_bf16x2(low * factor, high * factor);
   }
-  // Lanes trade with their neighbours, so that each has eight columns of row `mine`. `factor` is on
-  // its numbers.
+  __device__ __forceinline__ uint32 collected() const {
+    return smem + kHalf * T::kQueryPanels / 2 * T::kQueryPanelBytes;
+  }
+  // The warp's rows, panels as those of Q.
   template <bool kPacked>
-  __device__ __forceinline__ void write_rows(int mine, float factor) const {
-    const bool odd = lane % 2 != 0;
-    const bool second = lane % 4 >= 2;
-    const bool is_row = work.first_row + mine < work.num_rows;
-    uint16* const out = static_cast<uint16*>(kPacked ? p.o_partial : p.out) +
-                        target(is_row ? mine : 0).offset + (second ? kMmaTokens : 0);
-    // Of the row that the neighbour writes, before it is traded.
-    const float other_factor = __shfl_xor_sync(0xffffffffu, factor, 1);
+  __device__ __forceinline__ void collect(const float (&factor)[2]) const {
 #pragma unroll
     for (int n = 0; n < T::kHalfColumns / kMmaTokens; n += 2) {
-      uint32 four[2][2];  // columns [4 * second, 4 * second + 4) of tiles n and n + 1
+      uint32 four[4];
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const float* const pairs = &sums[4 * (n + i)];
-        const uint32 keep = odd ? narrow<kPacked>(pairs[2], pairs[3], factor)
-                                : narrow<kPacked>(pairs[0], pairs[1], factor);
-        const uint32 give = odd ? narrow<kPacked>(pairs[0], pairs[1], other_factor)
-                                : narrow<kPacked>(pairs[2], pairs[3], other_factor);
-        const uint32 got = __shfl_xor_sync(0xffffffffu, give, 1);
-        four[i][0] = odd ? got : keep;
-        four[i][1] = odd ? keep : got;
+      for (int i = 0; i < 4; ++i) {
+        const float* const pair = &sums[4 * n + 2 * i];
+        four[i] = narrow<kPacked>(pair[0], pair[1], factor[i % 2]);
       }
-      // The lower lanes take tile n, the upper ones tile n + 1.
-      const uint32 got0 = __shfl_xor_sync(0xffffffffu, second ? four[0][0] : four[1][0], 2);
-      const uint32 got1 = __shfl_xor_sync(0xffffffffu, second ? four[0][1] : four[1][1], 2);
-      const uint4 eight = second ? make_uint4(got0, got1, four[1][0], four[1][1])
-                                 : make_uint4(four[0][0], four[0][1], got0, got1);
-      const int column = kHalf * T::kHalfColumns + n * kMmaTokens;
-      if (!is_row) continue;
-      *reinterpret_cast<uint4*>(out + (T::kUnified ? unified_value_dim(column) : column)) = eight;
+      const int chunk = n % kPanelChunks + a_fragment_chunk(lane);
+      stmatrix_x4(collected() + n / kPanelChunks * T::kQueryPanelBytes +
+                      panel_offset(warp_row + a_fragment_row(lane), chunk),
+                  four);
+    }
+  }
+  // A row at a time, a lane eight columns of it.
+  __device__ __forceinline__ void store_rows(bool is_complete) const {
+    static_assert(T::kHalfColumns == kWarpSize * kChunkElements, "a warp stores a row at once");
+    const int rows = min(kMmaRows, work.num_rows - work.first_row - warp_row);
+    if (rows <= 0) return;
+    const int column = kHalf * T::kHalfColumns + lane * kChunkElements;
+    uint16* const out = static_cast<uint16*>(is_complete ? p.out : p.o_partial) +
+                        (T::kUnified ? unified_value_dim(column) : column);
+    const int64 offset = target(warp_row + min(lane, rows - 1)).offset;  // of a row a lane
+    const unsigned char* const panel = memory + (collected() - smem) +
+                                       lane / kPanelChunks * T::kQueryPanelBytes;
+#pragma unroll 4
+    for (int i = 0; i < rows; ++i) {
+      const int64 at = __shfl_sync(0xffffffffu, offset, i);
+      *reinterpret_cast<uint4*>(out + at) = *reinterpret_cast<const uint4*>(
+          panel + panel_offset(warp_row + i, lane % kPanelChunks));
     }
   }
 };

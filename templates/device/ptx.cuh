@@ -126,6 +126,13 @@ __device__ __forceinline__ float lg2(float x) {
   return y;
 }
 
+// The larger one; NaN if either is, where fmaxf takes the other.
+__device__ __forceinline__ float max_nan(float a, float b) {
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+  return larger;
+}
+
 // 1/x to 1 ulp, without the branches of an IEEE division.
 __device__ __forceinline__ float rcp(float x) {
   float y;

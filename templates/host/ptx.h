@@ -58,6 +58,10 @@ __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const uint32 (&a)[4]
 __device__ __forceinline__ float ex2(float x) { return attune_host_abi->ex2(x); }
 __device__ __forceinline__ float lg2(float x) { return attune_host_abi->lg2(x); }
 __device__ __forceinline__ float rcp(float x) { return attune_host_abi->rcp(x); }
+__device__ __forceinline__ float max_nan(float a, float b) {
+  if (a != a || b != b) return __uint_as_float(0x7fffffffu);
+  return fmaxf(a, b);
+}
 __device__ __forceinline__ uint32 cvt_bf16x2(float low, float high) {
   return attune_host_abi->cvt_bf16x2(low, high);
 }

@@ -33,7 +33,7 @@ splitkv_d512_ring_bf16_softcap_m16n64s1w8(const __grid_constant__ attune::Attent
 
 #include "templates/combine.cuh"
 
-extern "C" __global__ void __launch_bounds__(attune::combine_threads(kConfig, 512))
+extern "C" __global__ void __launch_bounds__(attune::kCombineThreads, attune::kCombineCtasPerSm)
 combine_d512_bf16(const __grid_constant__ attune::AttentionParams p) {
   attune::combine<kConfig, 512, false, false>(p);
 }

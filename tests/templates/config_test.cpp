@@ -102,12 +102,12 @@ TEST(SwapAbSmemBytes, AddsUpByHand) {
 
 TEST(WgmmaSmemBytes, AddsUpByHand) {
   // Q 64x512, K and V 64x512 each, two P of 64x64, all bf16; 64 rows x (2 factors, 2 magnitudes and an
-  // inverse sum); a full and an empty barrier for each of 4 parts, 2 for each P.
+  // inverse sum); a full and an empty barrier for each of 4 parts, 2 for each P, one for Q.
   EXPECT_EQ(wgmma_smem_bytes({64, 64, 1, 12}, 512, KvLayout::kContiguous),
-            2 * (64 * 512 + 2 * 64 * 512 + 2 * 64 * 64) + 64 * 4 * 5 + 8 * (2 * 4 + 2 * 2));
+            2 * (64 * 512 + 2 * 64 * 512 + 2 * 64 * 64) + 64 * 4 * 5 + 8 * (2 * 4 + 2 * 2 + 1));
   // Two slots of 64x640 with P inside, each in two parts and with its own factors.
   EXPECT_EQ(wgmma_smem_bytes({64, 64, 2, 12}, 512, KvLayout::kUnified),
-            2 * (64 * 512 + 2 * 64 * 640) + 64 * 4 * 5 + 8 * (2 * 2 * 2 + 2 * 2));
+            2 * (64 * 512 + 2 * 64 * 640) + 64 * 4 * 5 + 8 * (2 * 2 * 2 + 2 * 2 + 1));
 }
 
 // What a block may have on sm_90.
