@@ -9,13 +9,14 @@ usage: record.sh [--cache FILE] OUT_DIR TABLE...
 Tunes what a table lacks, then times its rows against the default, the floor and the ceilings of the same run.
 
   31b, 12b, 26b-a4b   decode and verify steps of Gemma 4, M = 1, 2, 4, 8, 16: global layers (unified and separate rows) at
-                      1024 to 131072 tokens and sliding layers. 90 s at most: 39 s to tune the 45 problems of 31b
-  batch               eight sequences of 512 to 65536 tokens, M = 1 and 5, of all three. About 60 s a model, not measured
-  graph               31b: one kernel for a whole range of lengths. About 20 s
-  register-rule       31b: what the register rule drops. About 30 s
-  preset              attune tune --preset gemma4-31b, cold and warm. 52 s
-  small-batch         two short sequences, which the host device measures too, in about a minute of 2 cores
-The times are an H200's with 16 cores. Parts by name: 31b-global, 31b-sliding, 31b-batch, and so on for the others.
+                      1024 to 131072 tokens and sliding layers. 39 s* to tune 45 problems, 30 to 50 s to time them
+  batch               eight sequences of 512 to 65536 tokens, M = 1 and 5, of all three. 60 s a model
+  graph               31b: one kernel for a whole range of lengths. 20 s
+  register-rule       31b: what the register rule drops. 30 s
+  preset              attune tune --preset gemma4-31b, cold and warm. 52 s*
+  small-batch         two short sequences, which the host device measures too, in a minute of 2 cores
+Times are about those of an H200 with 16 cores, measured ones with a *, estimates the others. A model's parts have names
+too: 31b-global, 31b-sliding, 31b-batch and so on.
 
 OUT_DIR gets TABLE.csv, TABLE.txt and TABLE.tune.txt of each, commands.txt and gpu.txt; table.py makes Markdown of the CSVs.
 The cache is OUT_DIR/tune.db, or FILE. ATTUNE names the program (default: bin/attune beside this folder, else of the PATH),
