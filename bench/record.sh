@@ -1,44 +1,121 @@
 #!/usr/bin/env bash
-# Takes the numbers that bench/results/ keeps: bench/record.sh OUT_DIR [ATTUNE]
-# Tunes the preset gemma4-31b cold and again warm into a fresh cache, then times the rows of the design's table against
-# the default, the floor and the ceilings of the same run, and what the register rule drops.
+# Takes the numbers that bench/results/ keeps; record.sh --help says how.
 set -euo pipefail
-[ $# -ge 1 ] || { echo "usage: $0 OUT_DIR [ATTUNE]" >&2; exit 2; }
-mkdir -p "$1"
-out=$(cd "$1" && pwd)
-attune=${2:-attune}
-cache=$(mktemp -d)/tune.db
-trap 'rm -rf "$(dirname "$cache")"' EXIT
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-run() {  # run NAME ARGUMENT...: the command and what it printed, into NAME.txt
-  local name=$1
-  shift
-  printf '$ attune %s\n' "$*" >"$out/$name.txt"
-  "$attune" "$@" --cache "$cache" >>"$out/$name.txt" 2>"$out/$name.err" || {
-    cat "$out/$name.err" >&2
-    return 1
-  }
-  rm -f "$out/$name.err"
+usage() {
+  cat <<'USAGE'
+usage: record.sh [--cache FILE] OUT_DIR TABLE...
+Tunes what a table lacks, then times its rows against the default, the floor and the ceilings of the same run.
+
+  31b, 12b, 26b-a4b   decode and verify steps of Gemma 4, M = 1, 2, 4, 8, 16: global layers (unified and separate rows) at
+                      1024 to 131072 tokens and sliding layers. 39 s* to tune 45 problems, 30 to 50 s to time them
+  batch               eight sequences of 512 to 65536 tokens, M = 1 and 5, of all three. 60 s a model
+  graph               31b: one kernel for a whole range of lengths. 20 s
+  register-rule       31b: what the register rule drops. 30 s
+  preset              attune tune --preset gemma4-31b, cold and warm. 52 s*
+  small-batch         two short sequences, which the host device measures too, in a minute of 2 cores
+Times are about those of an H200 with 16 cores, measured ones with a *, estimates the others. A model's parts have names
+too: 31b-global, 31b-sliding, 31b-batch and so on.
+
+OUT_DIR gets TABLE.csv, TABLE.txt and TABLE.tune.txt of each, commands.txt and gpu.txt; table.py makes Markdown of the CSVs.
+The cache is OUT_DIR/tune.db, or FILE. ATTUNE names the program (default: bin/attune beside this folder, else of the PATH),
+ATTUNE_DEVICE the device. A table that fails does not end the others.
+USAGE
 }
 
-global=h32x4/d512/contiguous/bf16
-sliding=h32x16/d256/w1024/ring/bf16
+fail_usage() {
+  printf 'record.sh: %s; see record.sh --help\n' "$*" >&2
+  exit 2
+}
 
-nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit --format=csv >"$out/gpu.txt"
-run tune-cold tune --preset gemma4-31b
-run tune-warm tune --preset gemma4-31b
-run bench-graph bench "decode/b1/q1/kv1-131072/$global" "verify/b1/q8/kv1024-131072/$global" \
-  --kv 1024,2048,4096,8192,32768,131072 --csv "$out/graph.csv"
-for point in 1024:1-1024 8192:4096-8192 32768:16384-32768 131072:65536-131072; do
-  kv=${point%%:*} range=${point##*:}
-  run "bench-global-$kv" bench "decode/b1/q1/kv$range/$global" "verify/b1/q2/kv$range/$global" \
-    "verify/b1/q4/kv$range/$global" "verify/b1/q8/kv$range/$global" "verify/b1/q16/kv$range/$global" \
-    --kv "$kv" --csv "$out/global-$kv.csv"
+# What `attune bench` is asked for beside the problems of a table.
+bench_flags() {
+  case $1 in
+    *-global) echo "--kv 1024,8192,32768,131072" ;;
+    *-sliding) echo "--kv 1024,131072" ;;
+    small-batch) echo "--lengths 16,9" ;;
+    *-batch) echo "--lengths 512,1024,2048,4096,8192,16384,32768,65536" ;;
+    graph) echo "--kv 1024,2048,4096,8192,32768,131072" ;;
+    register-rule) echo "--kv 131072 --register-rule" ;;
+  esac
+}
+
+# run FILE ARGUMENT...: what attune prints goes to FILE and the terminal, without the folders of this machine.
+run() {
+  local file=$1 text status=0
+  shift
+  text=$("$attune" "$@") || status=$?
+  text=${text//"$cache"/${cache##*/}}
+  printf '%s\n' "$text" | tee "$file"
+  text="attune $*"
+  text=${text//"$cache"/${cache##*/}}
+  printf '%s\n' "${text//"$here/"/bench/}" >>commands.txt
+  [ "$status" -eq 0 ] || printf 'record.sh: attune failed: status=%s arguments=%s\n' "$status" "$*" >&2
+  return "$status"
+}
+
+record() {
+  local table=$1 file=$here/tables/$1.yaml
+  if [ "$table" = preset ]; then
+    local cache=${cache%/*}/preset.db
+    rm -f "$cache"
+    run preset-cold.txt tune --preset gemma4-31b --cache "$cache" &&
+      run preset-warm.txt tune --preset gemma4-31b --cache "$cache"
+    return
+  fi
+  run "$table.tune.txt" tune --preset "$file" --cache "$cache" || return
+  # shellcheck disable=SC2046  # flags are words
+  run "$table.txt" bench --preset "$file" $(bench_flags "$table") --csv "$table.csv" --cache "$cache"
+}
+
+cache=
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help) usage && exit ;;
+    --cache)
+      [ $# -ge 2 ] || fail_usage "--cache needs a file"
+      cache=$(cd "$(dirname "$2")" && pwd -P)/$(basename "$2")
+      shift 2
+      ;;
+    -*) fail_usage "unknown flag: '$1'" ;;
+    *) break ;;
+  esac
 done
-run bench-sliding bench "decode/b1/q1/kv1024-131072/$sliding" "verify/b1/q2/kv1024-131072/$sliding" \
-  "verify/b1/q4/kv1024-131072/$sliding" "verify/b1/q8/kv1024-131072/$sliding" "verify/b1/q16/kv1024-131072/$sliding" \
-  --kv 1024,131072 --csv "$out/sliding.csv"
-run register-rule bench "decode/b1/q1/kv65536-131072/$global" "verify/b1/q8/kv65536-131072/$global" \
-  --kv 131072 --register-rule --csv "$out/register-rule.csv"
-run cache-list cache list
-cp "$cache" "$out/tune.db"
+[ $# -ge 2 ] || fail_usage "needs OUT_DIR and a table"
+out=$1
+shift
+
+tables=()
+for name in "$@"; do
+  case $name in
+    31b | 12b | 26b-a4b) tables+=("$name-global" "$name-sliding") ;;
+    batch) tables+=(31b-batch 12b-batch 26b-a4b-batch) ;;
+    preset) tables+=(preset) ;;
+    *)
+      [ -e "$here/tables/$name.yaml" ] || fail_usage "unknown table: '$name'"
+      tables+=("$name")
+      ;;
+  esac
+done
+
+attune=${ATTUNE:-$here/../bin/attune}
+[ -n "${ATTUNE:-}" ] || [ -x "$attune" ] || attune=attune
+attune=$(command -v "$attune") || fail_usage "no attune program: set ATTUNE, or add it to the PATH"
+attune=$(cd "$(dirname "$attune")" && pwd)/$(basename "$attune")
+mkdir -p "$out"
+cd "$out"
+cache=${cache:-$(pwd -P)/tune.db}
+
+if command -v nvidia-smi >/dev/null; then
+  nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit --format=csv >gpu.txt || rm -f gpu.txt
+fi
+trap 'exit 130' INT
+failed=()
+for i in "${!tables[@]}"; do
+  table=${tables[$i]}
+  printf '==> %d of %d: %s, after %d s\n' $((i + 1)) ${#tables[@]} "$table" $SECONDS >&2
+  record "$table" || failed+=("$table")
+done
+printf '==> %d tables in %d s\n' ${#tables[@]} $SECONDS >&2
+[ ${#failed[@]} -eq 0 ] || { printf 'record.sh: these failed: %s\n' "${failed[*]}" >&2 && exit 1; }

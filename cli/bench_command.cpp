@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -22,6 +23,7 @@ constexpr const char* kExamples = R"(Examples:
   attune bench decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16
   attune bench PROBLEM --kv 1024,8192,131072 --csv bench/results/h200.csv
   attune bench --preset gemma4-31b --json
+  attune bench decode/b4/q1/kv1-65536/h32x4/d512/unified/bf16 --lengths 512,2048,8192,65536
   attune bench PROBLEM --device host                without a GPU
   attune bench PROBLEM --kv 8192 --register-rule    what the register rule drops, timed
 Exit codes: 0 done, 1 failed, 3 no usable GPU, 130 Ctrl-C.)";
@@ -31,19 +33,36 @@ constexpr std::uint64_t kVerifySeed = 1;
 struct BenchFlags {
   ProblemFlags problems;
   std::string kv;
+  std::string lengths;
   std::string csv;
   std::optional<DeviceChoice> device;
   bool register_rule = false;
   bool json = false;
 };
 
-std::vector<int> lengths_of(const BenchFlags& flags, const Problem& problem) {
-  if (flags.kv.empty()) return kv_points(problem.kv);
-  std::vector<int> lengths;
-  for (const int kv_len : parse_kv_list(flags.kv)) {
-    if (problem.kv.contains({kv_len, kv_len})) lengths.push_back(kv_len);
+// --lengths for a problem. A sequence holds its query tokens, so it is no shorter than they are.
+std::vector<int> parse_lengths(const std::string& text, const Problem& problem) {
+  const std::vector<int> kv_lens = parse_kv_list(text);
+  require_lengths(problem, kv_lens);
+  const int shortest = *std::min_element(kv_lens.begin(), kv_lens.end());
+  if (shortest < problem.seqlen_q) {
+    throw InvalidArgument(
+        "cannot time a sequence that is shorter than its query tokens",
+        fmt::format("length={} seqlen_q={} problem={}", shortest, problem.seqlen_q, problem.text()),
+        fmt::format("take lengths from {} to {}", problem.seqlen_q, problem.kv.max));
   }
-  return lengths;
+  return kv_lens;
+}
+
+// What is measured of a problem: batches, each with the lengths of its sequences.
+std::vector<std::vector<int>> batches_of(const BenchFlags& flags, const Problem& problem) {
+  if (!flags.lengths.empty()) return {parse_lengths(flags.lengths, problem)};
+  std::vector<std::vector<int>> batches;
+  for (const int kv_len : flags.kv.empty() ? kv_points(problem.kv) : parse_kv_list(flags.kv)) {
+    if (!problem.kv.contains({kv_len, kv_len})) continue;
+    batches.emplace_back(static_cast<std::size_t>(problem.batch), kv_len);
+  }
+  return batches;
 }
 
 // All that one run measures with.
@@ -61,7 +80,8 @@ class Bench {
     outcome_.ceilings = measure_ceilings(*device_, *compiler_);
   }
 
-  void add(const Problem& problem) {
+  // `batches` as batches_of gives them, at least one.
+  void add(const Problem& problem, const std::vector<std::vector<int>>& batches) {
     BenchRow row;
     row.problem = problem;
     const Dispatched dispatched = dispatcher_.dispatch(problem, *store_);
@@ -70,29 +90,39 @@ class Bench {
     row.served = dispatched.choice.served;
     row.candidate = served.text();
     row.default_candidate = fallback.text();
-    const std::vector<int> lengths = lengths_of(flags_, problem);
-    const std::vector<VerifyCase> cases = verify_cases(problem, kVerifySeed);
-    require_right(*dispatched.kernels, served, cases);
-    AttentionTimer timer(*device_, *compiler_, problem);
     const bool is_default = served == fallback;
     const AttentionKernels kernels = is_default ? AttentionKernels{} : load(problem, fallback);
-    if (!is_default) require_right(kernels, fallback, cases);
-    for (const int kv_len : lengths) {
-      BenchPoint point{kv_len, timer.measure(*dispatched.kernels, served, kv_len), {}};
-      point.fallback = is_default ? point.served : timer.measure(kernels, fallback, kv_len);
+    require_right(problem, *dispatched.kernels, served);
+    if (!is_default) require_right(problem, kernels, fallback);
+    const std::vector<int>& last = batches.back();
+    const int longest = flags_.lengths.empty() ? 0 : *std::max_element(last.begin(), last.end());
+    AttentionTimer timer(*device_, *compiler_, problem, longest);
+    for (const std::vector<int>& kv_lens : batches) {
+      BenchPoint point{kv_lens, timer.measure(*dispatched.kernels, served, kv_lens), {}};
+      point.fallback = is_default ? point.served : timer.measure(kernels, fallback, kv_lens);
       row.points.push_back(std::move(point));
     }
-    if (flags_.register_rule && !lengths.empty()) audit(lengths.back(), &row);
+    if (flags_.register_rule) audit(last.front(), &row);
     outcome_.rows.push_back(std::move(row));
   }
 
   const BenchOutcome& outcome() const { return outcome_; }
 
  private:
-  // No time without a passed correctness check.
-  void require_right(const AttentionKernels& kernels, const Candidate& candidate,
-                     const std::vector<VerifyCase>& cases) {
-    const auto outcome = verify(*device_, kernels, candidate, cases);
+  // No time without a passed correctness check. Its cases serve the next problem too where that
+  // differs in batch and lengths alone.
+  void require_right(const Problem& problem, const AttentionKernels& kernels,
+                     const Candidate& candidate) {
+    Problem shape = problem;
+    shape.batch = 1;
+    shape.kv = {1, 1};
+    if (verifier_ == nullptr || shape != verified_shape_) {
+      verifier_.reset();
+      verify_cases_ = verify_cases(problem, kVerifySeed);
+      verifier_ = std::make_unique<Verifier>(*device_, verify_cases_);
+      verified_shape_ = shape;
+    }
+    const auto outcome = verifier_->verify(kernels, candidate);
     if (const auto* rejection = std::get_if<Rejection>(&outcome)) {
       throw Error("the kernel is wrong",
                   fmt::format("candidate={} {}", candidate.text(), rejection->detail),
@@ -123,6 +153,9 @@ class Bench {
   const Options options_;
   Dispatcher dispatcher_;
   CompilePoolOptions pool_options_;
+  Problem verified_shape_;
+  std::vector<VerifyCase> verify_cases_;
+  std::unique_ptr<Verifier> verifier_;
   BenchOutcome outcome_;
 };
 
@@ -152,9 +185,10 @@ DeviceChoice device_of(const Workplace& workplace, const BenchFlags& flags) {
 
 int bench(const Workplace& workplace, const BenchFlags& flags) {
   const std::vector<Problem> problems = flags.problems.resolve();
-  std::size_t num_lengths = 0;
-  for (const Problem& problem : problems) num_lengths += lengths_of(flags, problem).size();
-  if (num_lengths == 0) {
+  const auto is_measured = [&](const Problem& problem) {
+    return !batches_of(flags, problem).empty();
+  };
+  if (std::count_if(problems.begin(), problems.end(), is_measured) == 0) {
     throw InvalidArgument("nothing to measure", fmt::format("kv={}", flags.kv),
                           "name lengths within the kv range of a problem");
   }
@@ -163,7 +197,7 @@ int bench(const Workplace& workplace, const BenchFlags& flags) {
   Bench run(workplace, flags, device_of(workplace, flags));
   for (const Problem& problem : problems) {
     if (interrupt.requested()) break;
-    if (!lengths_of(flags, problem).empty()) run.add(problem);
+    if (is_measured(problem)) run.add(problem, batches_of(flags, problem));
   }
   write_csv(flags, csv_text(flags, run.outcome()));
   if (flags.json) {
@@ -187,6 +221,11 @@ void add_bench_command(CLI::App* app, Workplace* workplace, Action* action) {
                       "Lengths, such as 1024,8192 (default: powers of two of the range)");
   command->add_flag("--register-rule", flags->register_rule,
                     "Also time what the register rule drops, at the last length");
+  command
+      ->add_option("--lengths", flags->lengths,
+                   "Time one batch: a length for each of its sequences, such as 512,8192")
+      ->excludes("--kv")
+      ->excludes("--register-rule");
   command->add_option("--csv", flags->csv, "Write the rows to this file");
   command->add_flag("--json", flags->json, "Print the result as one JSON document");
   command->footer(kExamples);

@@ -1,5 +1,8 @@
 // The machine-readable forms of a bench.
+#include <algorithm>
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "cli/bench_report.h"
 #include "cli/json_forms.h"
@@ -13,18 +16,32 @@ Json timing_json(const Timing& timing) {
           {"samples", timing.num_samples}};
 }
 
+bool is_mixed(std::span<const int> kv_lens) {
+  return std::count(kv_lens.begin(), kv_lens.end(), kv_lens.front()) !=
+         static_cast<std::ptrdiff_t>(kv_lens.size());
+}
+
 Json point_json(const BenchRow& row, const BenchPoint& point, const Ceilings& ceilings) {
   const double us = point.served.median_us;
-  const double floor = floor_us(row.problem, point.kv_len, ceilings);
-  return {{"kv_len", point.kv_len},
-          {"served", timing_json(point.served)},
-          {"default", timing_json(point.fallback)},
-          {"bytes", attention_bytes(row.problem, point.kv_len)},
-          {"flops", attention_flops(row.problem, point.kv_len)},
-          {"gigabytes_per_s", attention_bytes(row.problem, point.kv_len) / us * 1e-3},
-          {"tflops", attention_flops(row.problem, point.kv_len) / us * 1e-6},
-          {"floor_us", floor},
-          {"percent_of_floor", floor / us * 100}};
+  const double bytes = attention_bytes(row.problem, point.kv_lens);
+  const double flops = attention_flops(row.problem, point.kv_lens);
+  const double floor = floor_us(row.problem, point.kv_lens, ceilings);
+  Json json;
+  if (is_mixed(point.kv_lens)) {
+    json["kv_len"] = lengths_text(point.kv_lens);
+    json["lengths"] = point.kv_lens;
+  } else {
+    json["kv_len"] = point.kv_lens.front();
+  }
+  json.update({{"served", timing_json(point.served)},
+               {"default", timing_json(point.fallback)},
+               {"bytes", bytes},
+               {"flops", flops},
+               {"gigabytes_per_s", bytes / us * 1e-3},
+               {"tflops", flops / us * 1e-6},
+               {"floor_us", floor},
+               {"percent_of_floor", floor / us * 100}});
+  return json;
 }
 
 Json audit_json(const RuleAudit& one) {
@@ -78,17 +95,18 @@ Json bench_json(const BenchOutcome& outcome) {
 std::string bench_csv(const BenchOutcome& outcome, const std::string& taken) {
   std::string text =
       "taken,gpu,driver,read_tb_s,tensor_tflops,method,problem,kv_len,candidate,match,time_us,"
-      "spread_us,samples,floor_us,default_candidate,default_us,default_spread_us\n";
+      "spread_us,samples,floor_us,default_candidate,default_us,default_spread_us,lengths\n";
   for (const BenchRow& row : outcome.rows) {
     for (const BenchPoint& point : row.points) {
       text += fmt::format(
-          "{},{},{},{:.3f},{:.1f},{},{},{},{},{},{:.3f},{:.3f},{},{:.3f},{},{:.3f},{:.3f}\n", taken,
-          field(outcome.gpu.name), outcome.gpu.driver_version,
+          "{},{},{},{:.3f},{:.1f},{},{},{},{},{},{:.3f},{:.3f},{},{:.3f},{},{:.3f},{:.3f},{}\n",
+          taken, field(outcome.gpu.name), outcome.gpu.driver_version,
           outcome.ceilings.read_bytes_per_s * 1e-12, outcome.ceilings.tensor_flops_per_s * 1e-12,
-          kTimingMethod, row.problem.text(), point.kv_len, row.candidate, name_of(row.served),
-          point.served.median_us, point.served.spread_us, point.served.num_samples,
-          floor_us(row.problem, point.kv_len, outcome.ceilings), row.default_candidate,
-          point.fallback.median_us, point.fallback.spread_us);
+          kTimingMethod, row.problem.text(), lengths_text(point.kv_lens), row.candidate,
+          name_of(row.served), point.served.median_us, point.served.spread_us,
+          point.served.num_samples, floor_us(row.problem, point.kv_lens, outcome.ceilings),
+          row.default_candidate, point.fallback.median_us, point.fallback.spread_us,
+          is_mixed(point.kv_lens) ? fmt::format("{}", fmt::join(point.kv_lens, " ")) : "");
     }
   }
   return text;

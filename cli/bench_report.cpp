@@ -9,14 +9,6 @@
 namespace attune {
 namespace {
 
-double gigabytes_per_s(const Problem& problem, int kv_len, double us) {
-  return attention_bytes(problem, kv_len) / us * 1e-3;
-}
-
-double tflops(const Problem& problem, int kv_len, double us) {
-  return attention_flops(problem, kv_len) / us * 1e-6;
-}
-
 std::string points_text(const BenchRow& row, const Ceilings& ceilings) {
   Table table({{"kv_len"},
                {"time_us"},
@@ -30,12 +22,13 @@ std::string points_text(const BenchRow& row, const Ceilings& ceilings) {
                {"over default"}});
   for (const BenchPoint& point : row.points) {
     const double us = point.served.median_us;
-    const double floor = floor_us(row.problem, point.kv_len, ceilings);
-    table.add_row({std::to_string(point.kv_len), time_text(us), time_text(point.served.spread_us),
-                   fmt::format("{:.0f}", gigabytes_per_s(row.problem, point.kv_len, us)),
-                   fmt::format("{:.1f}", tflops(row.problem, point.kv_len, us)), time_text(floor),
-                   fmt::format("{:.0f}", floor / us * 100), time_text(point.fallback.median_us),
-                   time_text(point.fallback.spread_us),
+    const double floor = floor_us(row.problem, point.kv_lens, ceilings);
+    const double gigabytes_per_s = attention_bytes(row.problem, point.kv_lens) / us * 1e-3;
+    const double tflops = attention_flops(row.problem, point.kv_lens) / us * 1e-6;
+    table.add_row({lengths_text(point.kv_lens), time_text(us), time_text(point.served.spread_us),
+                   fmt::format("{:.0f}", gigabytes_per_s), fmt::format("{:.1f}", tflops),
+                   time_text(floor), fmt::format("{:.0f}", floor / us * 100),
+                   time_text(point.fallback.median_us), time_text(point.fallback.spread_us),
                    fmt::format("{:.2f}x", point.fallback.median_us / us)});
   }
   return table.text();
@@ -83,9 +76,15 @@ std::string audit_text(const BenchRow& row) {
 
 }  // namespace
 
-double floor_us(const Problem& problem, int kv_len, const Ceilings& ceilings) {
-  return 1e6 * std::max(attention_bytes(problem, kv_len) / ceilings.read_bytes_per_s,
-                        attention_flops(problem, kv_len) / ceilings.tensor_flops_per_s);
+double floor_us(const Problem& problem, std::span<const int> kv_lens, const Ceilings& ceilings) {
+  return 1e6 * std::max(attention_bytes(problem, kv_lens) / ceilings.read_bytes_per_s,
+                        attention_flops(problem, kv_lens) / ceilings.tensor_flops_per_s);
+}
+
+std::string lengths_text(std::span<const int> kv_lens) {
+  const auto [shortest, longest] = std::minmax_element(kv_lens.begin(), kv_lens.end());
+  if (*shortest == *longest) return std::to_string(*longest);
+  return fmt::format("{}..{}", *shortest, *longest);
 }
 
 std::string_view name_of(Served served) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,7 @@
 namespace attune {
 
 struct BenchPoint {
-  int kv_len = 0;
+  std::vector<int> kv_lens;  // of the sequences of the batch
   Timing served;
   Timing fallback;  // of the default candidate; as `served` where that is the default
 };
@@ -35,8 +36,11 @@ struct BenchOutcome {
   std::vector<BenchRow> rows;
 };
 
-// The least time that the bytes and the FLOPs of a problem can take, in us.
-double floor_us(const Problem& problem, int kv_len, const Ceilings& ceilings);
+// The least time that the bytes and the FLOPs of sequences of these lengths can take, in us.
+double floor_us(const Problem& problem, std::span<const int> kv_lens, const Ceilings& ceilings);
+
+// "1024" where all sequences are of one length, else "512..65536".
+std::string lengths_text(std::span<const int> kv_lens);
 
 // "exact", "nearest", "default"
 std::string_view name_of(Served served);

@@ -39,7 +39,7 @@ std::vector<int> parse_kv_list(const std::string& text) {
     if (!value || *value < 1 || *value > kMaxKvLen) {
       throw InvalidArgument("cannot read the list of lengths",
                             fmt::format("'{}' in '{}'", part, text),
-                            "write numbers from 1 to 2^29, as in --kv 1024,8192");
+                            "write numbers from 1 to 2^29, as in 1024,8192");
     }
     values.push_back(static_cast<int>(*value));
   }

@@ -3,25 +3,24 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <numeric>
-#include <random>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "common/error.h"
 #include "jit/host/host_target.h"
 #include "jit/source.h"
 #include "templates/split_plan.h"
+#include "tuner/kv_set.h"
 
 namespace attune {
 namespace {
 
-// K/V of one replay together, in units of the L2, where they are too small to need rotating.
+// K/V of launches in turn, in units of the L2.
 constexpr std::size_t kPoolOverL2 = 4;
 // A single launch this far above the limit is not worth a graph; the constant is launch latency.
 constexpr double kHopelessFactor = 2;
 constexpr double kHopelessUs = 20;
-constexpr int kRingRounding = 64;
 constexpr std::uint64_t kNoiseSeed = 0x5eed;
 
 constexpr unsigned kFillThreads = 256;
@@ -111,84 +110,69 @@ class StopWatch {
 }  // namespace
 
 struct AttentionTimer::State {
-  State(Device& on, const Binary& binary, const Problem& asked)
+  State(Device& on, const Binary& binary, const Problem& asked, int longest_kv_len)
       : device(on),
         sizes(timing_sizes(on.info())),
         problem(asked),
         stream(on.create_stream()),
         probes(on, binary),
         watch(on),
-        pool(on.allocate(pool_bytes())),
         evict(on.allocate(std::max<std::size_t>(16, sizes.evict_over_l2 * on.info().l2_bytes))),
         q(on.allocate(q_elements() * kBytesPerElement)),
         out(on.allocate(q_elements() * kBytesPerElement)),
         kv_len(on.allocate(static_cast<std::size_t>(asked.batch) * sizeof(int))),
         block_table(on.allocate(block_table_bytes())) {
-    probes.fill_noise(pool, stream.get());
+    const std::vector<int> longest(static_cast<std::size_t>(asked.batch),
+                                   equivalent_kv_len(asked, longest_kv_len));
+    reserve(kv_set(problem, longest), rotation_bytes());
     probes.fill_noise(q, stream.get());
     device.fill_bytes(evict.ptr(), 0, evict.bytes(), stream.get());
     device.synchronize(stream.get());
   }
+
+  // K and V that lie between two launches on the same ones.
+  std::size_t rotation_bytes() const { return kPoolOverL2 * device.info().l2_bytes; }
 
   std::size_t q_elements() const {
     return std::size_t{1} * problem.batch * problem.seqlen_q * problem.num_q_heads *
            problem.head_dim;
   }
 
-  // Rows of a sequence.
-  std::int64_t capacity(int length) const {
-    const bool is_ring = problem.kv_layout == KvLayout::kRing;
-    const int rows = is_ring ? min_ring_capacity(problem) : length;
-    const int multiple = is_ring ? kRingRounding : std::max(problem.page_size, 1);
-    return std::int64_t{1} * (rows + multiple - 1) / multiple * multiple;
-  }
-  std::int64_t row_elements() const {
-    return std::int64_t{1} * problem.num_kv_heads *
-           kv_row_columns(problem.kv_layout, problem.head_dim);
-  }
-  // K and V of all sequences at one kv_len.
-  std::size_t set_bytes(int length) const {
-    const std::size_t buffers = is_unified(problem.kv_layout) ? 1 : 2;
-    return buffers * problem.batch * capacity(length) * row_elements() * kBytesPerElement;
-  }
-
-  // The pages of all sequences in an order without locality, as a cache has them after a while.
-  void write_block_table(int length) {
-    if (!is_paged(problem.kv_layout)) return;
-    std::vector<int> table(static_cast<std::size_t>(problem.batch * num_pages(length)));
-    std::iota(table.begin(), table.end(), 0);
-    std::shuffle(table.begin(), table.end(), std::mt19937(kNoiseSeed));
-    device.copy_to_device(block_table.ptr(), std::as_bytes(std::span(table)), stream.get());
-  }
-  // Of a sequence.
-  std::int64_t num_pages(int length) const {
-    return is_paged(problem.kv_layout) ? capacity(length) / problem.page_size : 0;
-  }
-
   std::size_t block_table_bytes() const {
-    const std::int64_t pages = num_pages(equivalent_kv_len(problem, problem.kv.max));
-    return static_cast<std::size_t>(std::max<std::int64_t>(problem.batch * pages, 1)) * sizeof(int);
+    if (!is_paged(problem.kv_layout)) return sizeof(int);
+    const int longest = equivalent_kv_len(problem, problem.kv.max);
+    const std::int64_t pages =
+        problem.batch * kv_set(problem, {&longest, 1}).capacity / problem.page_size;
+    return static_cast<std::size_t>(pages) * sizeof(int);
   }
 
-  std::size_t pool_bytes() const {
-    const std::size_t largest = 2 * set_bytes(equivalent_kv_len(problem, problem.kv.max));
-    const std::size_t limit = device.free_memory_bytes() / 2;
-    if (largest > limit) {
+  // Makes the pool hold two of `set` at least, and `wanted_bytes` unless that is above half of the
+  // memory that is free or the pool's.
+  void reserve(const KvSet& set, std::size_t wanted_bytes) {
+    const std::size_t limit = (device.free_memory_bytes() + pool.bytes()) / 2;
+    const std::size_t bytes = std::max(2 * set.bytes, std::min(wanted_bytes, limit));
+    if (bytes <= pool.bytes()) return;
+    if (bytes > limit) {
       throw Error("the K/V buffers for timing do not fit",
                   fmt::format("problem={} needed_bytes={} limit_bytes={} (half of the free memory)",
-                              problem.text(), largest, limit),
-                  "tune a smaller batch or kv range, or free device memory");
+                              problem.text(), bytes, limit),
+                  "take a smaller batch or shorter sequences, or free device memory");
     }
-    return std::max(largest, std::min(kPoolOverL2 * device.info().l2_bytes, limit));
+    pool = DeviceMem();  // gives the old one back first
+    pool = device.allocate(bytes);
+    probes.fill_noise(pool, stream.get());
   }
 
   // The launch on the K/V buffers number `set_idx`.
-  AttentionParams params(const LaunchPlan& plan, int length, std::size_t set_idx) const {
+  AttentionParams params(const LaunchPlan& plan, const KvSet& set, std::size_t set_idx) const {
     AttentionParams p{};
-    const DevicePtr set = pool.ptr() + set_idx * set_bytes(length);
+    const DevicePtr k = pool.ptr() + set_idx * set.bytes;
+    const std::int64_t row_elements = std::int64_t{1} * problem.num_kv_heads *
+                                      kv_row_columns(problem.kv_layout, problem.head_dim);
+    const bool paged = is_paged(problem.kv_layout);
     p.q = reinterpret_cast<const void*>(q.ptr());
-    p.k = reinterpret_cast<const void*>(set);
-    p.v = reinterpret_cast<const void*>(set + set_bytes(length) / 2);  // unless rows are unified
+    p.k = reinterpret_cast<const void*>(k);
+    p.v = reinterpret_cast<const void*>(k + set.bytes / 2);  // unless rows are unified
     p.out = reinterpret_cast<void*>(out.ptr());
     p.kv_len = reinterpret_cast<const int*>(kv_len.ptr());
     p.q_head_stride = p.out_head_stride = problem.head_dim;
@@ -196,29 +180,30 @@ struct AttentionTimer::State {
     p.q_token_stride = p.out_token_stride =
         std::int64_t{1} * problem.num_q_heads * problem.head_dim;
     p.q_batch_stride = p.out_batch_stride = problem.seqlen_q * p.q_token_stride;
-    p.k_token_stride = p.v_token_stride = row_elements();
-    const bool paged = is_paged(problem.kv_layout);
-    p.k_batch_stride = p.v_batch_stride =
-        (paged ? problem.page_size : capacity(length)) * row_elements();
+    p.k_token_stride = p.v_token_stride = row_elements;
+    p.k_batch_stride = p.v_batch_stride = (paged ? problem.page_size : set.capacity) * row_elements;
     p.block_table = reinterpret_cast<const int*>(block_table.ptr());
-    p.block_table_stride = num_pages(length);
-    p.kv_capacity = static_cast<int>(capacity(length));
+    p.block_table_stride = paged ? set.capacity / problem.page_size : 0;
+    p.kv_capacity = static_cast<int>(set.capacity);
     p.overlap = 1;
-    p.ring_capacity = problem.kv_layout == KvLayout::kRing ? static_cast<int>(capacity(length)) : 0;
+    p.ring_capacity = problem.kv_layout == KvLayout::kRing ? static_cast<int>(set.capacity) : 0;
     p.sm_scale = 1.0f / std::sqrt(static_cast<float>(problem.head_dim));
     p.softcap = problem.softcap ? 50.0f : 0.0f;
     set_plan_params(problem, plan, workspace.ptr(), &p);
     return p;
   }
 
-  void prepare(const LaunchPlan& plan, int length) {
+  // Puts what launches on `set` read into place.
+  void prepare(const LaunchPlan& plan, const KvSet& set, std::span<const int> kv_lens) {
     if (workspace.bytes() < plan.workspace_bytes()) {
-      workspace = DeviceMem();  // gives the old one back first
+      workspace = DeviceMem();
       workspace = device.allocate(plan.workspace_bytes());
     }
-    const std::vector<int> lengths(static_cast<std::size_t>(problem.batch), length);
-    device.copy_to_device(kv_len.ptr(), std::as_bytes(std::span(lengths)), stream.get());
-    write_block_table(length);
+    reserve(set, set.bytes * sets_in_turn(set, rotation_bytes(), sizes.max_launches));
+    device.copy_to_device(kv_len.ptr(), std::as_bytes(kv_lens), stream.get());
+    if (!is_paged(problem.kv_layout)) return;
+    const std::vector<int> table = page_ids(problem, set, kNoiseSeed);
+    device.copy_to_device(block_table.ptr(), std::as_bytes(std::span(table)), stream.get());
   }
 
   Timing sample(const Graph& graph, int num_launches, const TimerOptions& options) {
@@ -290,27 +275,50 @@ int equivalent_kv_len(const Problem& problem, int kv_len) {
   return static_cast<int>(std::min<unsigned>(static_cast<unsigned>(kv_len), beyond_window));
 }
 
-AttentionTimer::AttentionTimer(Device& device, const Compiler& compiler, const Problem& problem)
-    : AttentionTimer(device, compile_probes(device, compiler), problem) {}
+void require_lengths(const Problem& problem, std::span<const int> kv_lens) {
+  if (kv_lens.size() != static_cast<std::size_t>(problem.batch)) {
+    throw InvalidArgument("cannot time a batch of this many lengths",
+                          fmt::format("lengths={} batch={} problem={}", kv_lens.size(),
+                                      problem.batch, problem.text()),
+                          "give one length for each sequence of the batch");
+  }
+  for (const int kv_len : kv_lens) {
+    if (kv_len >= 1 && kv_len <= problem.kv.max) continue;
+    throw InvalidArgument("cannot time at a length outside the problem's range",
+                          fmt::format("kv_len={} problem={}", kv_len, problem.text()),
+                          fmt::format("take lengths from 1 to {}", problem.kv.max));
+  }
+}
 
-AttentionTimer::AttentionTimer(Device& device, const Binary& probes, const Problem& problem)
-    : state_(std::make_unique<State>(device, probes, problem)) {}
+AttentionTimer::AttentionTimer(Device& device, const Compiler& compiler, const Problem& problem,
+                               int longest_kv_len)
+    : AttentionTimer(device, compile_probes(device, compiler), problem, longest_kv_len) {}
+
+AttentionTimer::AttentionTimer(Device& device, const Binary& probes, const Problem& problem,
+                               int longest_kv_len)
+    : state_(std::make_unique<State>(device, probes, problem,
+                                     longest_kv_len == 0 ? problem.kv.max : longest_kv_len)) {}
 
 AttentionTimer::~AttentionTimer() = default;
 
 Timing AttentionTimer::measure(const AttentionKernels& kernels, const Candidate& candidate,
                                int kv_len, const TimerOptions& options) {
+  const std::vector<int> kv_lens(static_cast<std::size_t>(state_->problem.batch), kv_len);
+  return measure(kernels, candidate, kv_lens, options);
+}
+
+Timing AttentionTimer::measure(const AttentionKernels& kernels, const Candidate& candidate,
+                               std::span<const int> asked, const TimerOptions& options) {
   State& s = *state_;
-  if (kv_len < 1 || kv_len > s.problem.kv.max) {
-    throw InvalidArgument("cannot time at a kv_len outside the problem's range",
-                          fmt::format("kv_len={} problem={}", kv_len, s.problem.text()));
-  }
-  const int length = equivalent_kv_len(s.problem, kv_len);
+  require_lengths(s.problem, asked);
+  std::vector<int> kv_lens;
+  for (const int kv_len : asked) kv_lens.push_back(equivalent_kv_len(s.problem, kv_len));
   const LaunchPlan plan = plan_launch(s.problem, candidate);
-  s.prepare(plan, length);
-  const std::size_t num_sets = s.pool.bytes() / s.set_bytes(length);
+  const KvSet set = kv_set(s.problem, kv_lens);
+  s.prepare(plan, set, kv_lens);
+  const std::size_t num_sets = s.pool.bytes() / set.bytes;
   const auto launch = [&](std::size_t i) {
-    const AttentionParams params = s.params(plan, length, i % num_sets);
+    const AttentionParams params = s.params(plan, set, i % num_sets);
     launch_attention(s.device, kernels, plan, params, s.stream.get());
   };
   launch(0);  // the first launch of a kernel may load it
@@ -326,8 +334,8 @@ Timing AttentionTimer::measure(const AttentionKernels& kernels, const Candidate&
   Timing timing = s.sample(graph, num_launches, options);
   if (timing.num_samples == 0) {
     throw Error("no usable time sample",
-                fmt::format("candidate={} kv_len={} samples={}", candidate.text(), kv_len,
-                            options.max_samples),
+                fmt::format("candidate={} kv_len={} samples={}", candidate.text(),
+                            fmt::join(asked, ","), options.max_samples),
                 "check the device's clock with 'attune doctor'");
   }
   return timing;
@@ -372,22 +380,35 @@ Ceilings measure_ceilings(Device& device, const Binary& binary) {
   return ceilings;
 }
 
-double attention_bytes(const Problem& problem, int kv_len) {
-  const KeyRange keys = visible(problem, kv_len, 0, problem.seqlen_q - 1);
+double attention_bytes(const Problem& problem, std::span<const int> kv_lens) {
   const double row_elements =
       is_unified(problem.kv_layout) ? kUnifiedColumns : 2 * problem.head_dim;
-  const double kv_elements = row_elements * (keys.end - keys.begin) * problem.num_kv_heads;
   const double q_elements = 2.0 * problem.seqlen_q * problem.num_q_heads * problem.head_dim;
-  return (kv_elements + q_elements) * kBytesPerElement * problem.batch;
+  double elements = 0;
+  for (const int kv_len : kv_lens) {
+    const KeyRange keys = visible(problem, kv_len, 0, problem.seqlen_q - 1);
+    elements += row_elements * (keys.end - keys.begin) * problem.num_kv_heads + q_elements;
+  }
+  return elements * kBytesPerElement;
+}
+
+double attention_bytes(const Problem& problem, int kv_len) {
+  return attention_bytes(problem, {&kv_len, 1}) * problem.batch;
+}
+
+double attention_flops(const Problem& problem, std::span<const int> kv_lens) {
+  double pairs = 0;
+  for (const int kv_len : kv_lens) {
+    for (int token = 0; token < problem.seqlen_q; ++token) {
+      const KeyRange keys = visible(problem, kv_len, token, token);
+      pairs += keys.end - keys.begin;
+    }
+  }
+  return 4.0 * pairs * problem.num_q_heads * problem.head_dim;
 }
 
 double attention_flops(const Problem& problem, int kv_len) {
-  double pairs = 0;
-  for (int token = 0; token < problem.seqlen_q; ++token) {
-    const KeyRange keys = visible(problem, kv_len, token, token);
-    pairs += keys.end - keys.begin;
-  }
-  return 4.0 * pairs * problem.num_q_heads * problem.head_dim * problem.batch;
+  return attention_flops(problem, {&kv_len, 1}) * problem.batch;
 }
 
 }  // namespace attune

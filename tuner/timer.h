@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <limits>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "cache/records.h"
@@ -72,18 +73,28 @@ struct Ceilings {
   double tensor_flops_per_s = 0;  // dense bf16
 };
 
+// Throws InvalidArgument unless there is one length for each sequence of the batch, each from 1 to
+// problem.kv.max.
+void require_lengths(const Problem& problem, std::span<const int> kv_lens);
+
 // Buffers, streams and the noise kernel for timing one problem shape. K/V hold random bf16.
 class AttentionTimer {
  public:
-  // Allocates for kv_len up to problem.kv.max, at least two buffers and at most half of the free
-  // memory. Throws Error when they do not fit.
-  AttentionTimer(Device& device, const Compiler& compiler, const Problem& problem);
+  // Allocates for sequences of `longest_kv_len` (0: problem.kv.max), at least two buffers and at
+  // most half of the free memory. Throws Error when they do not fit.
+  AttentionTimer(Device& device, const Compiler& compiler, const Problem& problem,
+                 int longest_kv_len = 0);
   // With the measuring kernels compiled already (probe_source).
-  AttentionTimer(Device& device, const Binary& probes, const Problem& problem);
+  AttentionTimer(Device& device, const Binary& probes, const Problem& problem,
+                 int longest_kv_len = 0);
   ~AttentionTimer();
 
-  // `kv_len` is 1 to problem.kv.max. Throws CudaError when a launch fails and Error when no sample
-  // is usable; never returns a partial result.
+  // `kv_lens` has the length of each sequence, as require_lengths has it; where the buffers are too
+  // small for them they are allocated anew, as above. Throws CudaError when a launch fails and Error
+  // when no sample is usable; never returns a partial result.
+  Timing measure(const AttentionKernels& kernels, const Candidate& candidate,
+                 std::span<const int> kv_lens, const TimerOptions& options = {});
+  // All sequences of one length.
   Timing measure(const AttentionKernels& kernels, const Candidate& candidate, int kv_len,
                  const TimerOptions& options = {});
 
@@ -95,8 +106,11 @@ class AttentionTimer {
 Ceilings measure_ceilings(Device& device, const Compiler& compiler);
 Ceilings measure_ceilings(Device& device, const Binary& probes);
 
-// Bytes and FLOPs that a problem must move and do at one kv_len: each visible K/V byte once, q and
-// out once.
+// Bytes and FLOPs that a problem must move and do for sequences of these lengths: each visible K/V
+// byte once, q and out once.
+double attention_bytes(const Problem& problem, std::span<const int> kv_lens);
+double attention_flops(const Problem& problem, std::span<const int> kv_lens);
+// All sequences of one length.
 double attention_bytes(const Problem& problem, int kv_len);
 double attention_flops(const Problem& problem, int kv_len);
 

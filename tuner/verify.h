@@ -40,7 +40,8 @@ struct VerifyCase {
 // The edge lengths of a problem, for tiles of every BLOCK_N in use: 0, 1, tile-1, tile, tile+1, M >
 // kv_len, window edges, ring wrap. K/V rows that no query may see are NaN.
 std::vector<int> edge_kv_lens(const Problem& problem);
-// Builds the cases (inputs and reference). `seed` fixes the data.
+// Builds the cases (inputs and reference): they are the same for every batch and kv range. `seed`
+// fixes the data.
 std::vector<VerifyCase> verify_cases(const Problem& problem, std::uint64_t seed);
 // One case of these kv_lens, with everything that is not visible poisoned as in the others.
 VerifyCase verify_case(const Problem& problem, std::uint64_t seed, std::string name,

@@ -7,6 +7,8 @@
 namespace attune {
 namespace {
 
+const std::vector<int> kAlone = {4096};
+
 BenchOutcome made_up_bench() {
   BenchOutcome outcome;
   outcome.gpu = made_up_gpu();
@@ -16,7 +18,7 @@ BenchOutcome made_up_bench() {
   row.served = Served::kExact;
   row.candidate = "splitkv/m16n64s2w8/x33";
   row.default_candidate = "splitkv/m16n32s2w8/x66";
-  row.points = {{4096, {10, 0.05, 9, {}}, {15, 0.5, 9, {}}}};
+  row.points = {{{4096}, {10, 0.05, 9, {}}, {15, 0.5, 9, {}}}};
   outcome.rows = {row};
   return outcome;
 }
@@ -25,8 +27,14 @@ TEST(Floor, IsWhatTakesLongerBytesOrFlops) {
   const Problem problem = Problem::parse(kTuned);
   const double bytes = attention_bytes(problem, 4096);
   const double flops = attention_flops(problem, 4096);
-  EXPECT_NEAR(floor_us(problem, 4096, {1e12, 1e18}), bytes * 1e-6, 1e-9);
-  EXPECT_NEAR(floor_us(problem, 4096, {1e18, 1e12}), flops * 1e-6, 1e-9);
+  EXPECT_NEAR(floor_us(problem, kAlone, {1e12, 1e18}), bytes * 1e-6, 1e-9);
+  EXPECT_NEAR(floor_us(problem, kAlone, {1e18, 1e12}), flops * 1e-6, 1e-9);
+}
+
+TEST(LengthsText, IsANumberOrARange) {
+  EXPECT_EQ(lengths_text(std::vector{7}), "7");
+  EXPECT_EQ(lengths_text(std::vector{7, 7}), "7");
+  EXPECT_EQ(lengths_text(std::vector{1024, 512, 65536}), "512..65536");
 }
 
 TEST(BenchReport, GivesEveryTimeItsSpreadAndTheFactorOverTheDefault) {
@@ -58,6 +66,32 @@ TEST(BenchReport, WritesCsvWithAsManyFieldsAsItsHeader) {
             std::string::npos)
       << csv;
   EXPECT_NE(csv.find(",4096,splitkv/m16n64s2w8/x33,exact,10.000,0.050,9,"), std::string::npos);
+}
+
+TEST(BenchReport, ShowsABatchOfSeveralLengthsAsOneRow) {
+  BenchOutcome outcome = made_up_bench();
+  BenchRow& row = outcome.rows[0];
+  row.problem = Problem::parse("decode/b3/q1/kv1-4096/h8x2/d128/contiguous/bf16");
+  row.points[0].kv_lens = {512, 4096, 100};
+  const std::string text = bench_text(outcome);
+  EXPECT_NE(text.find("100..4096    10.00"), std::string::npos) << text;
+  const Json point = bench_json(outcome)["problems"][0]["points"][0];
+  EXPECT_EQ(point["kv_len"], "100..4096");
+  EXPECT_EQ(point["lengths"], (std::vector{512, 4096, 100}));
+  EXPECT_EQ(point["bytes"], attention_bytes(row.problem, row.points[0].kv_lens));
+  const std::string csv = bench_csv(outcome, "t");
+  EXPECT_NE(csv.find(",100..4096,splitkv/"), std::string::npos) << csv;
+  EXPECT_TRUE(csv.ends_with(",15.000,0.500,512 4096 100\n")) << csv;
+}
+
+TEST(BenchReport, GivesABatchOfOneLengthItsNumber) {
+  BenchOutcome outcome = made_up_bench();
+  outcome.rows[0].problem.batch = 2;
+  outcome.rows[0].points[0].kv_lens = {4096, 4096};
+  const Json point = bench_json(outcome)["problems"][0]["points"][0];
+  EXPECT_EQ(point["kv_len"], 4096);
+  EXPECT_FALSE(point.contains("lengths"));
+  EXPECT_TRUE(bench_csv(outcome, "t").ends_with(",15.000,0.500,\n"));
 }
 
 TEST(BenchReport, ListsWhatTheRegisterRuleDrops) {

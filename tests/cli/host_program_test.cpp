@@ -62,6 +62,21 @@ TEST_F(HostProgram, StoresAWinnerOnceAndServesIt) {
   EXPECT_EQ(engine.prepare(kTiny).candidate_text(), winner);
 }
 
+TEST_F(HostProgram, BenchTimesABatchOfSeveralLengths) {
+  const auto csv = folder_ / "batch.csv";
+  const Finished finished =
+      run({"bench", "decode/b2/q1/kv1-64/h1x1/d64/contiguous/bf16", "--lengths", "40,3", "--device",
+           "host", "--json", "--csv", csv.string(), cache_flag()});
+  ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  const auto points = finished.json()["problems"][0]["points"];
+  ASSERT_EQ(points.size(), 1U);
+  EXPECT_EQ(points[0]["kv_len"], "3..40");
+  EXPECT_EQ(points[0]["lengths"], (std::vector{40, 3}));
+  EXPECT_EQ(points[0]["bytes"], 2 * 64 * 2 * (40 + 3) + 2 * 2 * 64 * 2);
+  EXPECT_GT(points[0]["served"]["time_us"], 0);
+  EXPECT_NE(read_file(csv).find(",3..40,"), std::string::npos) << read_file(csv);
+}
+
 TEST_F(HostProgram, CheckRunsACandidateWithEveryCheck) {
   const Finished finished =
       run({"check", kTiny, "--candidate", "splitkv/m16n32s2w2/x1", "--early-copies", "--keep",

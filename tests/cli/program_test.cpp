@@ -52,6 +52,11 @@ TEST_F(Program, WrongUseExitsWithTwoAndOneLine) {
       {"explain", kProblem, "--arch", "sm_90a", "--device", "0"},
       {"bench", kProblem, "--kv", "x"},
       {"bench", kProblem, "--kv", "4096"},
+      {"bench", kProblem, "--lengths", "x"},
+      {"bench", kProblem, "--lengths", "512,512"},
+      {"bench", kProblem, "--lengths", "4096"},
+      {"bench", kProblem, "--lengths", "512", "--kv", "512"},
+      {"bench", kProblem, "--lengths", "512", "--register-rule"},
   };
   for (const auto& arguments : wrong) {
     const Finished finished = run(arguments);
@@ -92,6 +97,19 @@ TEST_F(Program, ABenchThatCannotRunLeavesAnEarlierCsvAsItWas) {
   std::string text;
   std::getline(std::ifstream(csv), text);
   EXPECT_EQ(text, "kept");
+}
+
+TEST_F(Program, WrongLengthsOfABatchAreNamedWithWhatIsAllowed) {
+  const auto error_of = [&](const char* lengths) {
+    return run({"bench", "verify/b2/q8/kv1-1024/h8x2/d128/contiguous/bf16", "--lengths", lengths})
+        .err;
+  };
+  EXPECT_NE(error_of("512,512,512").find("lengths=3 batch=2"), std::string::npos)
+      << error_of("512,512,512");
+  EXPECT_NE(error_of("512,2048").find("kv_len=2048"), std::string::npos);
+  EXPECT_NE(error_of("512,2048").find("take lengths from 1 to 1024"), std::string::npos);
+  EXPECT_NE(error_of("512,7").find("length=7 seqlen_q=8"), std::string::npos);
+  EXPECT_NE(error_of("512,7").find("take lengths from 8 to 1024"), std::string::npos);
 }
 
 TEST_F(Program, AnUnknownPresetListsTheKnownOnes) {

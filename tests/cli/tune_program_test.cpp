@@ -50,6 +50,21 @@ TEST_F(TuneProgram, StoresAWinnerOnceAndServesIt) {
   EXPECT_LE(row["points"][0]["percent_of_floor"], 100);
 }
 
+TEST_F(TuneProgram, BenchTimesABatchOfSeveralLengths) {
+  const char* batch = "decode/b2/q1/kv1-65536/h8x2/d64/contiguous/bf16";
+  const auto point_of = [&](const char* flag, const char* lengths) {
+    const Finished finished = run({"bench", batch, flag, lengths, "--json", cache_flag()});
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    return finished.json()["problems"][0]["points"][0];
+  };
+  const auto mixed = point_of("--lengths", "65536,100");
+  const auto alike = point_of("--kv", "65536");
+  EXPECT_EQ(mixed["kv_len"], "100..65536");
+  EXPECT_LE(mixed["percent_of_floor"], 100);
+  EXPECT_LT(mixed["floor_us"], 0.6 * alike["floor_us"].get<double>());
+  EXPECT_LT(mixed["served"]["time_us"], 1.1 * alike["served"]["time_us"].get<double>());
+}
+
 TEST_F(TuneProgram, DoctorIsContent) {
   const Finished finished = run({"doctor", cache_flag()});
   EXPECT_EQ(finished.exit_code, 0) << finished.out;

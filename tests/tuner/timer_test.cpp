@@ -104,6 +104,22 @@ TEST(AttentionWork, CountsEachVisibleByteOnce) {
   EXPECT_DOUBLE_EQ(attention_flops(global, 0), 0);
 }
 
+TEST(AttentionWork, AddsUpTheSequencesOfABatch) {
+  const Problem batch = Problem::parse("verify/b3/q4/kv1-32768/h32x4/d512/unified/bf16");
+  Problem alone = batch;
+  alone.batch = 1;
+  const std::vector<int> kv_lens = {100, 1024, 7};
+  double bytes = 0, flops = 0;
+  for (const int kv_len : kv_lens) {
+    bytes += attention_bytes(alone, kv_len);
+    flops += attention_flops(alone, kv_len);
+  }
+  EXPECT_DOUBLE_EQ(attention_bytes(batch, kv_lens), bytes);
+  EXPECT_DOUBLE_EQ(attention_flops(batch, kv_lens), flops);
+  EXPECT_DOUBLE_EQ(attention_bytes(batch, 100), 3 * attention_bytes(alone, 100));
+  EXPECT_DOUBLE_EQ(attention_flops(batch, 100), 3 * attention_flops(alone, 100));
+}
+
 TEST_F(AttentionTimerTest, ReportsTheTimeOfOneLaunch) {
   launches_take({25});
   const Timing timing = make_timer(kProblem).measure(load(kProblem), kCandidate, 512);
@@ -173,6 +189,43 @@ TEST_F(AttentionTimerTest, RotatesOverBuffersAndEvictsBeforeEachReplay) {
   EXPECT_EQ(reads, TimerOptions{}.min_samples + 2);
 }
 
+TEST_F(AttentionTimerTest, TellsEverySequenceItsLength) {
+  const Problem problem = Problem::parse("decode/b3/q1/kv1-5000/h4x2/d64/w100/contiguous/bf16");
+  std::set<std::vector<int>> seen;
+  device_.on_launch = [&](const Kernel& kernel, const KernelLaunch&, const void* params) {
+    if (!FakeDevice::symbol_of(kernel).starts_with("splitkv")) return;
+    const auto& p = *static_cast<const AttentionParams*>(params);
+    seen.insert({p.kv_len, p.kv_len + p.batch});
+    device_.now_us += 40;
+  };
+  make_timer(problem).measure(load(problem), kCandidate, std::vector{7, 5000, 90});
+  EXPECT_EQ(seen, (std::set<std::vector<int>>{{7, 128, 90}}));  // beyond the window nothing changes
+}
+
+TEST_F(AttentionTimerTest, RotatesWhatIsReadPastTheL2HoweverLittleOfASetThatIs) {
+  const Problem problem = Problem::parse("decode/b8/q1/kv1-1024/h4x2/d64/contiguous/bf16");
+  std::vector<int> kv_lens(8, 1);
+  kv_lens[3] = 1024;
+  std::set<const void*> buffers;
+  device_.on_launch = [&](const Kernel& kernel, const KernelLaunch&, const void* params) {
+    if (!FakeDevice::symbol_of(kernel).starts_with("splitkv")) return;
+    buffers.insert(static_cast<const AttentionParams*>(params)->k);
+    device_.now_us += 5;
+  };
+  make_timer(problem).measure(load(problem), kCandidate, kv_lens);
+  EXPECT_GE(buffers.size() * attention_bytes(problem, kv_lens), 3.0 * (1 << 20));
+}
+
+TEST_F(AttentionTimerTest, AllocatesForTheLongestLengthItIsToldOf) {
+  launches_take({25});
+  Problem problem = kProblem;
+  problem.kv.max = 1 << 18;
+  AttentionTimer timer(device_, compiled(probe_source("sm_90a")), problem, 1024);
+  EXPECT_LT(device_.live_bytes(), std::size_t{16} << 20);
+  timer.measure(load(problem), kCandidate, 1 << 14);  // grows
+  EXPECT_GT(device_.live_bytes(), std::size_t{32} << 20);
+}
+
 TEST_F(AttentionTimerTest, KeepsEveryLaunchInsideItsBuffers) {
   for (const char* text : {"decode/b3/q1/kv1-777/h4x2/d64/contiguous/bf16",
                            "verify/b2/q4/kv1-5000/h4x2/d64/w100/ring/bf16",
@@ -194,6 +247,9 @@ TEST_F(AttentionTimerTest, KeepsEveryLaunchInsideItsBuffers) {
           timer.measure(kernels, kCandidate, kv_len, {.min_samples = 1, .max_samples = 1});
       EXPECT_DOUBLE_EQ(timing.median_us, 300);
     }
+    std::vector<int> kv_lens(static_cast<std::size_t>(problem.batch), problem.kv.max);
+    kv_lens.front() = 2;
+    timer.measure(kernels, kCandidate, kv_lens, {.min_samples = 1, .max_samples = 1});
     EXPECT_GT(num_launches, 0);
   }
 }
@@ -218,6 +274,14 @@ TEST_F(AttentionTimerTest, RefusesALengthItHasNoBuffersFor) {
   AttentionTimer timer = make_timer(kProblem);
   EXPECT_THROW(timer.measure(load(kProblem), kCandidate, 1025), InvalidArgument);
   EXPECT_THROW(timer.measure(load(kProblem), kCandidate, 0), InvalidArgument);
+  const auto measure = [&](std::vector<int> kv_lens) {
+    return timer.measure(load(kProblem), kCandidate, kv_lens);
+  };
+  EXPECT_THROW(measure({1}), InvalidArgument);
+  EXPECT_THROW(measure({1, 2, 3}), InvalidArgument);
+  EXPECT_THROW(measure({1, 1025}), InvalidArgument);
+  EXPECT_THROW(measure({0, 1}), InvalidArgument);
+  EXPECT_EQ(measure({1, 1024}).median_us, 25);
 }
 
 TEST_F(AttentionTimerTest, GivesAllMemoryBack) {

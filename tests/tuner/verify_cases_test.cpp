@@ -94,6 +94,17 @@ TEST(VerifyCases, AreFixedByTheSeed) {
   EXPECT_NE(a[0].inputs.q, a[0].inputs.k);
 }
 
+TEST(VerifyCases, AreTheSameForEveryBatchAndRange) {
+  const auto a = verify_cases(Problem::parse("verify/b1/q4/kv1-64/h4x1/d64/w30/ring/bf16"), 1);
+  const auto b = verify_cases(Problem::parse("verify/b8/q4/kv9-999/h4x1/d64/w30/ring/bf16"), 1);
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].inputs.problem, b[i].inputs.problem);
+    EXPECT_EQ(a[i].inputs.kv_len, b[i].inputs.kv_len);
+    EXPECT_EQ(a[i].expected.out, b[i].expected.out);
+  }
+}
+
 TEST(VerifyCases, HaveScoresThatMatter) {
   const Problem problem = Problem::parse("decode/b1/q1/kv1-64/h2x1/d512/contiguous/bf16");
   const auto cases = verify_cases(problem, 1);

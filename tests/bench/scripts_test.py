@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""bench/record.sh with a stand-in for attune, and bench/table.py."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TABLES = ROOT / "bench" / "tables"
+
+# Prints its arguments and writes the CSV that it is asked for; fails where a file says so.
+STAND_IN = """#!/bin/sh
+echo "attune $*"
+while [ $# -gt 0 ]; do
+  [ "$1" = --csv ] && echo made >"$2"
+  shift
+done
+[ ! -e "$FAILS" ]
+"""
+
+CSV = """taken,gpu,driver,read_tb_s,tensor_tflops,method,problem,kv_len,candidate,match,time_us,spread_us,samples,\
+floor_us,default_candidate,default_us,default_spread_us,lengths
+t,NVIDIA H200,13.0,4.430,953.2,2,decode/b1/q1/kv1-1024/h32x4/d512/unified/bf16,1024,c,exact,6.472,0.002,5,1.199,d,7.695,0.024,
+t,NVIDIA H200,13.0,4.430,953.2,2,verify/b8/q5/kv512-65536/h32x4/d512/contiguous/bf16,512..65536,c,nearest,250,5,5,200,d,260,1,512 65536
+"""
+
+
+def heads_of(file):
+    """(q heads, KV heads, head_dim, layout) of the layers of a preset."""
+    text = file.read_text(encoding="utf-8")
+    keys = ("num_q_heads", "num_kv_heads", "head_dim", "kv_layout")
+    return set(zip(*(re.findall(rf"{key}: (\S+)", text) for key in keys)))
+
+
+class Record(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name).resolve()
+        self.attune = self.folder / "attune"
+        self.attune.write_text(STAND_IN, encoding="utf-8")
+        self.attune.chmod(0o755)
+
+    def record(self, *arguments):
+        variables = dict(os.environ, ATTUNE=str(self.attune), FAILS=str(self.folder / "fails"))
+        return subprocess.run([ROOT / "bench" / "record.sh", *arguments], env=variables, cwd=self.folder,
+                              capture_output=True, text=True, timeout=60, check=False)
+
+    def test_tunes_and_times_every_part_of_a_table(self):
+        done = self.record("out", "31b", "batch")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        commands = (self.folder / "out" / "commands.txt").read_text(encoding="utf-8").splitlines()
+        self.assertEqual(len(commands), 2 * (2 + 3))
+        self.assertEqual(commands[0], "attune tune --preset bench/tables/31b-global.yaml --cache tune.db")
+        self.assertEqual(commands[1], "attune bench --preset bench/tables/31b-global.yaml --kv 1024,8192,32768,131072 "
+                                      "--csv 31b-global.csv --cache tune.db")
+        self.assertIn("--lengths 512,1024,2048,4096,8192,16384,32768,65536", commands[-1])
+        for part in ("31b-global", "31b-sliding", "31b-batch", "12b-batch", "26b-a4b-batch"):
+            self.assertTrue((self.folder / "out" / f"{part}.csv").exists(), part)
+        self.assertIn("==> 2 of 5: 31b-sliding", done.stderr)
+
+    def test_writes_no_folder_of_the_machine(self):
+        self.assertEqual(self.record("--cache", "mine.db", "out", "small-batch", "preset").returncode, 0)
+        for file in (self.folder / "out").glob("*.txt"):
+            text = file.read_text(encoding="utf-8")
+            self.assertNotIn(str(self.folder), text, file)
+            if file.name != "gpu.txt":
+                self.assertIn("--cache ", text)
+        self.assertIn("--cache mine.db", (self.folder / "out" / "small-batch.txt").read_text(encoding="utf-8"))
+
+    def test_goes_on_after_a_table_that_fails_and_names_it(self):
+        (self.folder / "fails").touch()
+        done = self.record("out", "graph", "small-batch")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("these failed: graph small-batch", done.stderr)
+
+    def test_refuses_what_it_does_not_know(self):
+        for arguments in ((), ("out",), ("out", "70b"), ("--bogus", "out", "31b"), ("--cache",)):
+            self.assertEqual(self.record(*arguments).returncode, 2, arguments)
+        self.assertFalse((self.folder / "out").exists())
+        self.assertEqual(self.record("--help").returncode, 0)
+
+    def test_tables_have_the_heads_of_the_presets(self):
+        for model in ("31b", "12b", "26b-a4b"):
+            preset = heads_of(ROOT / "presets" / f"gemma4-{model}.yaml")
+            global_layers = {layer for layer in preset if layer[2] == "512"}
+            self.assertEqual(len(preset), 3)
+            self.assertEqual(heads_of(TABLES / f"{model}-global.yaml"), global_layers)
+            self.assertEqual(heads_of(TABLES / f"{model}-batch.yaml"), global_layers)
+            self.assertEqual(heads_of(TABLES / f"{model}-sliding.yaml"), preset - global_layers)
+
+
+class Table(unittest.TestCase):
+    def table_of(self, text):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "31b.csv"
+            file.write_text(text, encoding="utf-8")
+            return subprocess.run([sys.executable, ROOT / "bench" / "table.py", file], capture_output=True, text=True,
+                                  encoding="utf-8", timeout=60, check=False)
+
+    def test_has_a_table_for_each_shape(self):
+        text = self.table_of(CSV).stdout
+        self.assertIn("**batch 1, 32 q heads, 4 KV heads, d512, unified rows, bf16**", text)
+        self.assertIn("| 1 | 1024 | 6.47 | 7.70 | 1.20 | 19 |\n", text)
+        self.assertIn("half the interquartile range at most 0.3%.\n", text)
+        self.assertIn("| 5 | 512..65536 | 250.0 (nearest) | 260.0 | 200.0 | 80 |\n", text)
+        self.assertIn("Lengths 512, 65536.\n", text)
+
+    def test_refuses_a_csv_without_times(self):
+        done = self.table_of("taken,rule\nt,kept\n")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("missing=", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
