@@ -126,12 +126,14 @@ struct AttentionKernels {
   Module module;
   Kernel split;
   Kernel combine;
+  bool share_slots = false;  // Variant::shared_slots
 };
 AttentionKernels load_attention(Device& device, const Binary& binary, const Variant& variant,
                                 const LaunchPlan& plan);
 // `params` with the tensor maps that the plan's kernels copy by; as they are where they use none.
 AttentionParams with_tensor_maps(Device& device, const LaunchPlan& plan,
                                  const AttentionParams& params);
+// Throws InvalidArgument when the plan shares slots and the kernels were not compiled for it.
 void launch_attention(Device& device, const AttentionKernels& kernels, const LaunchPlan& plan,
                       const AttentionParams& params, StreamHandle stream);
 

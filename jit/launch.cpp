@@ -1,3 +1,6 @@
+#include <fmt/format.h>
+
+#include "common/error.h"
 #include "jit/device.h"
 #include "jit/source.h"
 #include "templates/config.h"
@@ -8,6 +11,7 @@ AttentionKernels load_attention(Device& device, const Binary& binary, const Vari
                                 const LaunchPlan& plan) {
   const AttentionSymbols symbols = attention_symbols(variant);
   AttentionKernels kernels;
+  kernels.share_slots = variant.shared_slots;
   kernels.module = device.load(binary);
   kernels.split = device.kernel(kernels.module, symbols.split, plan.split.smem_bytes);
   if (!symbols.combine.empty()) {
@@ -58,6 +62,11 @@ AttentionParams with_tensor_maps(Device& device, const LaunchPlan& plan,
 
 void launch_attention(Device& device, const AttentionKernels& kernels, const LaunchPlan& plan,
                       const AttentionParams& params, StreamHandle stream) {
+  if (plan.split_cap == 0 && !kernels.share_slots) {
+    throw InvalidArgument("the plan shares slots among sequences, the kernels do not",
+                          fmt::format("batch={} num_slots={}", params.batch, plan.num_slots),
+                          "plan with plan_launch(problem, candidate, kernels.share_slots)");
+  }
   KernelLaunch split = plan.split;
   split.programmatic = params.overlap != 0;
   if (plan.kv_box.rows == 0) {

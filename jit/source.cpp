@@ -59,6 +59,7 @@ std::string_view enumerator_of(KvLayout layout) {
 // Only sm_90a has wgmma.
 constexpr std::string_view kWgmmaArch = "sm_90a";
 constexpr std::string_view kWgmmaDefine = "#define ATTUNE_ARCH_SM90A 1\n";
+constexpr std::string_view kSharedSlotsDefine = "#define ATTUNE_SHARED_SLOTS 1\n";
 
 constexpr std::string_view kAttentionText =
     R"(#include "{entry_file}"
@@ -187,6 +188,7 @@ Source attention_source(const Variant& variant) {
                                fmt::arg("packed", family.packs_partials));
   }
   if (family.only_arch == kWgmmaArch) source.text.insert(0, kWgmmaDefine);
+  if (variant.shared_slots) source.text.insert(0, kSharedSlotsDefine);
   source.headers = included_files(source.text, find_embedded);
   return source;
 }

@@ -115,7 +115,7 @@ __device__ __forceinline__ void combine(const AttentionParams& p) {
         plan_chunks(chunk_rule(kHeadDim, p.num_kv_heads, p.window), keys, p.split_cap);
     num_splits = plan.num_chunks;
     first_split = (warp - plan.first_chunk % kWarps + kWarps) % kWarps;
-  } else if (p.split_cap == 0) {
+  } else if (kSharesSlots && p.split_cap == 0) {
     const SharedSplits shared = find_shared_splits(p, tokens, kConfig.block_n, batch_idx, 0);
     first_slot = shared.first_slot;
     num_splits = shared.num_splits;

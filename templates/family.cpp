@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/error.h"
+#include "templates/launch_plan.h"
 #include "templates/split_plan.h"
 
 namespace attune {
@@ -133,7 +134,7 @@ std::optional<int> take_field(char letter, std::string_view* text) {
 constexpr std::string_view kConfigForm = "m<BLOCK_M>n<BLOCK_N>s<stages>w<warps>";
 constexpr std::string_view kCandidateForm = "<family>/m<BLOCK_M>n<BLOCK_N>s<stages>w<warps>/x<cap>";
 constexpr std::string_view kVariantForm =
-    "<family>/d<head_dim>/<layout>/<dtype>[/softcap][/invariant]/m<BLOCK_M>n<BLOCK_N>s<stages>"
+    "<family>/d<head_dim>/<layout>/<dtype>[/softcap][/invariant][/shared]/m<BLOCK_M>n<BLOCK_N>s<stages>"
     "w<warps>";
 
 // Packed rows of an invariant prefill: its partial results take a row of every chunk.
@@ -265,13 +266,14 @@ KernelConfig parse_config(std::string_view text) {
 }
 
 std::string Variant::text() const {
-  return fmt::format("{}/d{}/{}/{}{}{}/{}", family, head_dim, name_of(kv_layout), name_of(dtype),
-                     softcap ? "/softcap" : "", invariant ? "/invariant" : "", text_of(config));
+  return fmt::format("{}/d{}/{}/{}{}{}{}/{}", family, head_dim, name_of(kv_layout), name_of(dtype),
+                     softcap ? "/softcap" : "", invariant ? "/invariant" : "",
+                     shared_slots ? "/shared" : "", text_of(config));
 }
 
 Variant Variant::parse(std::string_view text) {
   const auto parts = split(text, '/');
-  if (parts.size() < 5 || parts.size() > 7) bad_text("variant", text, kVariantForm);
+  if (parts.size() < 5 || parts.size() > 8) bad_text("variant", text, kVariantForm);
   Variant variant;
   variant.family = parts[0];
   std::string_view head_dim = parts[1];
@@ -284,6 +286,7 @@ Variant Variant::parse(std::string_view text) {
   };
   variant.softcap = is_on("softcap");
   variant.invariant = is_on("invariant");
+  variant.shared_slots = is_on("shared");
   variant.config = parse_config(parts.back());
   if (variant.text() != text) bad_text("variant", text, kVariantForm);
   return variant;
@@ -310,7 +313,7 @@ Candidate Candidate::parse(std::string_view text) {
 Variant Candidate::variant(const Problem& problem) const {
   return {family,          problem.head_dim,  problem.kv_layout,
           problem.softcap, problem.invariant, problem.dtype,
-          config};
+          config,          shares_slots(problem, *this)};
 }
 
 std::vector<KernelConfig> Family::configs(int head_dim, KvLayout layout) const {

@@ -33,9 +33,10 @@ struct Variant {
   bool invariant = false;
   DataType dtype = DataType::kBf16;
   KernelConfig config{};
+  bool shared_slots = false;  // shares_slots (launch_plan.h)
 
-  // "splitkv/d512/contiguous/bf16/m16n64s2w8", with "/softcap" and "/invariant" before the config
-  // when they are on.
+  // "splitkv/d512/contiguous/bf16/m16n64s2w8", with "/softcap", "/invariant" and "/shared" before the
+  // config when they are on.
   std::string text() const;
   static Variant parse(std::string_view text);
   friend auto operator<=>(const Variant&, const Variant&) = default;

@@ -14,6 +14,10 @@ std::size_t round_up(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
+int num_row_blocks(const Problem& problem, const Candidate& candidate) {
+  return (problem.num_rows() + candidate.config.block_m - 1) / candidate.config.block_m;
+}
+
 }  // namespace
 
 int min_ring_capacity(const Problem& problem) {
@@ -31,22 +35,32 @@ bool merges_in_cluster(const Family& family, int num_row_blocks, int split_cap) 
          split_cap <= kMaxClusterSplits && std::has_single_bit(static_cast<unsigned>(split_cap));
 }
 
+bool shares_slots(const Problem& problem, const Candidate& candidate) {
+  const Family& family = known_family(candidate.family);
+  return family.splits_keys && !problem.invariant && problem.batch > 1 &&
+         candidate.split_cap > problem.batch &&
+         !merges_in_cluster(family, num_row_blocks(problem, candidate), candidate.split_cap);
+}
+
 LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate) {
+  return plan_launch(problem, candidate, shares_slots(problem, candidate));
+}
+
+LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate, bool shares) {
   const KernelConfig& config = candidate.config;
   const Family& family = known_family(candidate.family);
   LaunchPlan plan;
-  plan.num_row_blocks = (problem.num_rows() + config.block_m - 1) / config.block_m;
+  plan.num_row_blocks = num_row_blocks(problem, candidate);
   const bool clusters = merges_in_cluster(family, plan.num_row_blocks, candidate.split_cap);
   if (problem.invariant) {
     plan.split_cap = invariant_split_cap(problem);  // whatever the candidate says
-  } else if (clusters || problem.batch == 1) {
+  } else if (!shares || clusters || problem.batch == 1) {
     plan.split_cap = candidate.split_cap;
-  } else if (candidate.split_cap > problem.batch) {
-    plan.split_cap = 0;  // shared
   } else {
-    plan.split_cap = 1;
+    plan.split_cap = 0;
   }
-  plan.num_slots = plan.split_cap > 0 ? problem.batch * plan.split_cap : candidate.split_cap;
+  plan.num_slots = plan.split_cap > 0 ? problem.batch * plan.split_cap
+                                      : std::max(candidate.split_cap, problem.batch + 1);
   const auto blocks = static_cast<unsigned>(plan.num_row_blocks);
   const auto kv_heads = static_cast<unsigned>(problem.num_kv_heads);
   const auto batch = static_cast<unsigned>(problem.batch);

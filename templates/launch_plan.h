@@ -49,16 +49,19 @@ int min_ring_capacity(const Problem& problem);
 // range: with a window any range, without one no longer context can be served.
 int invariant_split_cap(const Problem& problem);
 
-// A candidate's split_cap is the number of CTAs that the keys of a row block and KV head are split
-// over, in all sequences of a batch together (of at least one each); in each where they form a
-// cluster.
-
 // Whether the splits of a row block form a cluster that merges them itself: where one row block is
 // all. A property of the candidate, so that what is verified is what is served, whatever the batch.
 bool merges_in_cluster(const Family& family, int num_row_blocks, int split_cap);
 
+// Whether the sequences of a batch share the slots, as their lengths demand (split_plan.h): where the
+// candidate's split_cap is above the batch. It is the number of slots then, else of each sequence's.
+// Known when a kernel is compiled: the code for it costs the others 3% [h200].
+bool shares_slots(const Problem& problem, const Candidate& candidate);
+
 // The workspace has to be 256-byte aligned and needs no initialization.
 LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate);
+// The same for kernels that were compiled for another batch.
+LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate, bool shares);
 
 // Fills the fields of AttentionParams that the problem and the plan decide, the partial pointers
 // included. Pointers, strides, sm_scale, softcap, kv_len_add, the capacities and overlap are the

@@ -52,12 +52,18 @@ struct SharedSplits {
   int size;  // keys of one
 };
 
+// Whether the kernels are for sequences that share slots (shares_slots).
+#ifdef ATTUNE_SHARED_SLOTS
+constexpr bool kSharesSlots = true;
+#else
+constexpr bool kSharesSlots = false;
+#endif
+
 // Those of batch entry `batch_idx`, or where it is negative of the one that has slot `slot`
-// (shared_split_size). Whole warps call it. Not inline: in the way of kernels of one sequence it cost
-// them 1 us of cold code [h200].
-__device__ __noinline__ SharedSplits find_shared_splits(const AttentionParams& p,
-                                                        BlockTokens tokens, int block_n,
-                                                        int batch_idx, int slot) {
+// (shared_split_size). Whole warps call it.
+__device__ __forceinline__ SharedSplits find_shared_splits(const AttentionParams& p,
+                                                           const BlockTokens& tokens, int block_n,
+                                                           int batch_idx, int slot) {
   static_assert(kSplitSizes == kWarpSize, "a lane tries a size");
   const int lane = threadIdx.x % kWarpSize;
   const auto num_keys = [&](int of) {
@@ -108,7 +114,7 @@ __device__ __forceinline__ bool find_work(const AttentionParams& p, SplitWork& w
   const BlockTokens tokens = BlockTokens::of<kConfig.block_m>(p, work.row_block);
   const int slot = blockIdx.x / p.num_row_blocks;
   SharedSplits shared{};
-  const bool shares = !kInvariant && p.split_cap == 0;
+  const bool shares = kSharesSlots && p.split_cap == 0;
   if (shares) {
     shared = find_shared_splits(p, tokens, kConfig.block_n, -1, slot);
     if (shared.batch_idx < 0) return false;

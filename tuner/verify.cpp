@@ -17,12 +17,11 @@ namespace {
 // In so few splits the accuracy case fills every pipeline stage many times.
 constexpr int kFewSplits = 2;
 
-// The candidate for a case whose batch is not the problem's: with slots for as many splits of every
-// sequence as the only one would have.
-Candidate for_batch(Candidate candidate, const Problem& of_case) {
-  const LaunchPlan alone = plan_launch(of_case, candidate);
-  if (candidate.split_cap > 1 && alone.split.cluster.x == 1) candidate.split_cap *= of_case.batch;
-  return candidate;
+// The plan of a case, whose batch is not the problem's: shared slots are enough for as many splits of
+// every sequence as the only one would have.
+LaunchPlan plan_case(const Problem& of_case, Candidate candidate, bool shares) {
+  if (shares) candidate.split_cap *= of_case.batch;
+  return plan_launch(of_case, candidate, shares);
 }
 
 // What a launch wrote.
@@ -69,7 +68,7 @@ struct Verifier::State {
   std::variant<CaseErrors, Rejection> run(const DeviceCase& one, const AttentionKernels& kernels,
                                           const Candidate& candidate) {
     const Problem& problem = one.host->inputs.problem;
-    const LaunchPlan plan = plan_launch(problem, for_batch(candidate, problem));
+    const LaunchPlan plan = plan_case(problem, candidate, kernels.share_slots);
     const RunResult first = launch(one, kernels, plan, true);
     if (first.rejection) return *first.rejection;
     auto errors = compare(*one.host, one.params, first.out, first.lse);

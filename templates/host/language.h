@@ -11,7 +11,6 @@ extern "C" __attribute__((visibility("default"))) const attune::host::Abi* attun
 #define __global__ __attribute__((visibility("hidden")))
 #define __device__
 #define __forceinline__ inline __attribute__((always_inline))
-#define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __align__(bytes) __attribute__((aligned(bytes)))

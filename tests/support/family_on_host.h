@@ -45,8 +45,9 @@ class FamilyOnHost : public testing::TestWithParam<FamilyProblem> {
   // "right", or what is wrong with the first of the split caps that is. Copies are made at once when
   // they are asked for, and again as late as they may be.
   std::string outcome_on(const HostTarget& target, const std::vector<VerifyCase>& cases,
-                         std::initializer_list<int> split_caps) const {
-    const Variant variant = candidate(1).variant(problem_);
+                         std::initializer_list<int> split_caps, bool shares_slots = false) const {
+    Variant variant = candidate(1).variant(problem_);
+    variant.shared_slots = shares_slots;
     const Binary binary = HostBench({.target = target}).compile(attention_source(variant));
     for (const bool early_copies : {false, true}) {
       const auto device = open_host_device({.target = target, .early_copies = early_copies});

@@ -69,6 +69,10 @@ TEST(VariantText, IsGoldenAndRoundTrips) {
   variant.invariant = true;
   EXPECT_EQ(variant.text(), "splitkv/d256/ring/bf16/softcap/invariant/m16n64s2w8");
   EXPECT_EQ(Variant::parse(variant.text()), variant);
+  variant.invariant = false;
+  variant.shared_slots = true;
+  EXPECT_EQ(variant.text(), "splitkv/d256/ring/bf16/softcap/shared/m16n64s2w8");
+  EXPECT_EQ(Variant::parse(variant.text()), variant);
   for (const KvLayout layout : kKvLayouts) {
     variant.kv_layout = layout;
     EXPECT_EQ(Variant::parse(variant.text()), variant);

@@ -32,18 +32,26 @@ TEST(LaunchPlan, RoundsRowBlocksUp) {
 }
 
 // The CTAs are shared out to the sequences when their lengths are known; where there are not more of
-// them, each has one.
+// them, each has so many.
 TEST(LaunchPlan, SharesTheSlotsAmongTheSequencesOfABatch) {
   Problem problem = global_decode();
   problem.batch = 8;
   for (const int cap : {1, 2, 5, 8, 9, 33, 66}) {
-    const LaunchPlan plan = plan_launch(problem, {"splitkv", {16, 64, 2, 8}, cap});
+    const Candidate candidate{"splitkv", {16, 64, 2, 8}, cap};
+    const LaunchPlan plan = plan_launch(problem, candidate);
     const bool shares = cap > 8;
-    EXPECT_EQ(plan.num_slots, shares ? cap : 8) << cap;
-    EXPECT_EQ(plan.split_cap, shares ? 0 : 1) << cap;
-    EXPECT_EQ(plan.split.grid, shares ? (Dim3{unsigned(cap), 4, 1}) : (Dim3{1, 4, 8})) << cap;
-    EXPECT_EQ(plan.needs_combine, shares) << cap;
-    EXPECT_EQ(plan.o_partial_bytes, shares ? std::size_t{4} * cap * 16 * 512 * 4 : 0u) << cap;
+    const int slots = shares ? cap : 8 * cap;
+    EXPECT_EQ(shares_slots(problem, candidate), shares) << cap;
+    EXPECT_EQ(candidate.variant(problem).shared_slots, shares) << cap;
+    EXPECT_EQ(plan.num_slots, slots) << cap;
+    EXPECT_EQ(plan.split_cap, shares ? 0 : cap) << cap;
+    EXPECT_EQ(plan.split.grid, shares ? (Dim3{unsigned(cap), 4, 1}) : (Dim3{unsigned(cap), 4, 8}))
+        << cap;
+    EXPECT_EQ(plan.needs_combine, cap > 1) << cap;
+    EXPECT_EQ(plan.o_partial_bytes, cap > 1 ? std::size_t{4} * slots * 16 * 512 * 4 : 0u) << cap;
+    // Kernels of another batch.
+    EXPECT_EQ(plan_launch(problem, candidate, false).num_slots, 8 * cap) << cap;
+    EXPECT_EQ(plan_launch(problem, candidate, true).split_cap, 0) << cap;
     AttentionParams params{};
     set_plan_params(problem, plan, 0x10000, &params);
     EXPECT_EQ(params.num_slots, plan.num_slots) << cap;

@@ -58,6 +58,15 @@ TEST_P(SwapAbHost, IsRightInAnyNumberOfSplits) {
   EXPECT_EQ(outcome_on({}, cases, {2, 4, 16, 3, 5}), "right");
 }
 
+// Sequences that share the CTAs: as many splits of each as its length demands.
+TEST_P(SwapAbHost, IsRightWhereSequencesShareSlots) {
+  if (problem_.seqlen_q == 1 || problem_.kv_layout != KvLayout::kContiguous) {
+    const std::vector<VerifyCase> cases = {
+        verify_case(problem_, 1, "shared", {0, 17, 5 * config_.block_n, 1, 200})};
+    EXPECT_EQ(outcome_on(checked_target(), cases, {3}, true), "right");
+  }
+}
+
 // Slots that are filled three times, and a cluster whose last CTAs have nothing to do.
 TEST_P(SwapAbHost, BreaksNoRule) {
   const std::vector<VerifyCase> cases = {
