@@ -31,16 +31,16 @@ struct PanelRow {
 __device__ __forceinline__ int value_fragment_row(int lane) { return (lane & 7) + (lane >> 4) * 8; }
 __device__ __forceinline__ int value_fragment_chunk(int lane) { return (lane >> 3) & 1; }
 
-template <KernelConfig kConfig, int kHeadDim, KvLayout kLayout>
-struct StreamTraits {
+// The slots of a CTA whose warps are divided as kWarpGrid says.
+template <KernelConfig kConfig, int kHeadDim, KvLayout kLayout, StreamGrid kWarpGrid>
+struct StreamSlots {
   static constexpr int BLOCK_M = kConfig.block_m;
   static constexpr int BLOCK_N = kConfig.block_n;
   static constexpr int kStages = kConfig.num_stages;
   static constexpr int kWarps = kConfig.num_warps;
-  static constexpr StreamGrid kGrid = stream_grid(kConfig, kHeadDim);
-  static constexpr int kWarpRows = kGrid.warp_rows;
-  static constexpr int kRowGroups = kGrid.row_groups;
-  static constexpr int kStreams = kGrid.streams;
+  static constexpr int kWarpRows = kWarpGrid.warp_rows;
+  static constexpr int kRowGroups = kWarpGrid.row_groups;
+  static constexpr int kStreams = kWarpGrid.streams;
   static_assert(kStreams > 0, "the warps are whole streams");
 
   static constexpr bool kUnified = is_unified(kLayout);
@@ -51,12 +51,19 @@ struct StreamTraits {
 
   // full K, full V, empty K, empty V of every slot
   static constexpr int kBarriersPerSlot = 4;
+  static constexpr int kQueryBytes = BLOCK_M * kHeadDim * kBytesPerElement;
+  static constexpr int kBarrierBytes = kStreams * kStages * kBarriersPerSlot * 8;
+};
+
+template <KernelConfig kConfig, int kHeadDim, KvLayout kLayout>
+struct StreamTraits : StreamSlots<kConfig, kHeadDim, kLayout, stream_grid(kConfig, kHeadDim)> {
+  using Slots = StreamSlots<kConfig, kHeadDim, kLayout, stream_grid(kConfig, kHeadDim)>;
   static constexpr int kSmemQuery = stream_slots_bytes(kConfig, kHeadDim, kLayout);
-  static constexpr int kSmemBarriers = kSmemQuery + BLOCK_M * kHeadDim * kBytesPerElement;
-  static constexpr int kSmemStats = kSmemBarriers + kStreams * kStages * kBarriersPerSlot * 8;
-  static constexpr int kSmemFactors = kSmemStats + kStreams * BLOCK_M * 8;
-  static constexpr int kSmemRowOffset = kSmemFactors + kStreams * BLOCK_M * 4;
-  static constexpr int kSmemBytes = kSmemRowOffset + BLOCK_M * 8;
+  static constexpr int kSmemBarriers = kSmemQuery + Slots::kQueryBytes;
+  static constexpr int kSmemStats = kSmemBarriers + Slots::kBarrierBytes;
+  static constexpr int kSmemFactors = kSmemStats + Slots::kStreams * Slots::BLOCK_M * 8;
+  static constexpr int kSmemRowOffset = kSmemFactors + Slots::kStreams * Slots::BLOCK_M * 4;
+  static constexpr int kSmemBytes = kSmemRowOffset + Slots::BLOCK_M * 8;
   static_assert(kSmemBytes == swapab_smem_bytes(kConfig, kHeadDim, kLayout),
                 "one formula for the size");
 };
@@ -168,6 +175,10 @@ struct StreamTiles {
   __device__ __forceinline__ uint32 value_tile(int step) const {
     constexpr int kRotatedBytes = kUnifiedRotated / kPanelColumns * T::kPanelTileBytes;
     return key_tile(step) + (T::kUnified ? kRotatedBytes : T::kTileBytes);
+  }
+  // The same of another stream.
+  __device__ __forceinline__ uint32 value_tile_of(int other, int step) const {
+    return value_tile(step) + (other - stream) * (T::kStages * T::kSlotBytes);
   }
   __device__ __forceinline__ void wait_for_keys(int step) const {
     mbarrier_wait_parity(full_keys(step % T::kStages), step / T::kStages & 1);
