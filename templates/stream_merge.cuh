@@ -95,9 +95,9 @@ struct StreamMerge {
   // all of them, four columns of a row. Through the workspace: distributed shared memory takes 2300 cycles for 16 KB of
   // every CTA to be sent, and as many with the barriers to be fetched [h200].
   __device__ __forceinline__ void merge_cluster() const {
-    const int per_cta = num_rows * kRowUnits / p.split_cap;  // the largest cluster divides a row
     barrier_cluster_arrive();
-    SplitUnit unit = split_unit(per_cta, threadIdx.x);  // while the others come
+    const int per_cta = num_rows * kRowUnits / p.split_cap;  // the largest cluster divides a row
+    SplitUnit unit = split_unit(per_cta, threadIdx.x);       // while the others come
     barrier_cluster_wait();
     if (work.num_splits <= 1) return;
     for (int i = threadIdx.x; i < per_cta; i += kThreads) {

@@ -54,14 +54,7 @@ struct SwapAb {
 
   __device__ __forceinline__ void start() {
     qk.start();
-#pragma unroll
-    for (int m = 0; m < kColumnTiles; ++m) {
-#pragma unroll
-      for (int n = 0; n < kRowTiles; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) output[m][n][i] = 0.0f;
-      }
-    }
+    clear_output(output);
   }
 
   // New maxima, P as B fragments of the second product, row sums; scales the output.

@@ -25,7 +25,18 @@ __device__ __forceinline__ float column_sum(float x) {
   return x + __shfl_xor_sync(0xffffffffu, x, 16);
 }
 
-// Output accumulators of a thread, with the factor of each of its rows.
+// Output accumulators of a thread: zeros; and times a factor for each of its rows.
+template <int kColumnTiles, int kRowTiles>
+__device__ __forceinline__ void clear_output(float (&output)[kColumnTiles][kRowTiles][4]) {
+#pragma unroll
+  for (int m = 0; m < kColumnTiles; ++m) {
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) output[m][n][i] = 0.0f;
+    }
+  }
+}
 template <int kColumnTiles, int kRowTiles>
 __device__ __forceinline__ void rescale_output(float (&output)[kColumnTiles][kRowTiles][4],
                                                const float (&rescale)[kRowTiles][2]) {
@@ -68,8 +79,9 @@ struct SwappedScores {
   KeyRange limits[kRowTiles][2];
   KeyRange unmasked;  // keys that every row of the warp sees
   float row_max[kRowTiles][2];
-  float row_sum[kRowTiles][2];       // over this thread's tokens
-  int64 query_offset[kQueryCopies];  // of this thread's chunks; -1: a padding row
+  float row_sum[kRowTiles][2];             // over this thread's tokens
+  const uint16* query_from[kQueryCopies];  // this thread's chunks; null: nothing to copy
+  uint32 query_to[kQueryCopies];
   uint32 query[kRowTiles][kQuerySteps][2];
   float scores[kTokenTiles][kRowTiles][kChains][4];
 
@@ -103,27 +115,44 @@ struct SwappedScores {
     unmasked = {last.begin, first.end};
   }
 
-  // Where this thread's chunks of the queries are, which is long arithmetic: before the wait.
+  // Where this thread's chunks of the queries are and go, which is long arithmetic: before the wait.
+  // In shared memory: panels [BLOCK_M rows, 128 bytes]. Padding rows are zeros.
   __device__ __forceinline__ void locate_queries() {
+    const int chunk = threadIdx.x % kQueryChunks;
+    const uint16* const queries = static_cast<const uint16*>(p.q) + chunk * kChunkElements;
 #pragma unroll
     for (int i = 0; i < kQueryCopies; ++i) {
-      const int packed = work.first_row + query_row(i);
+      const int row = i * kQueryRowsPerPass + static_cast<int>(threadIdx.x) / kQueryChunks;
+      const int to = T::kSmemQuery + chunk / kPanelChunks * (T::BLOCK_M * kPanelBytes) +
+                     row * kPanelBytes + ((chunk % kPanelChunks ^ (row & 7)) << 4);
+      const int packed = work.first_row + row;
+      query_from[i] = nullptr;
+      query_to[i] = smem_address(smem) + to;
+      if (row >= T::BLOCK_M) continue;
+      if (packed >= work.num_rows) {
+        *reinterpret_cast<uint4*>(smem + to) = make_uint4(0, 0, 0, 0);
+        continue;
+      }
       const int token = packed / p.group_size;
       const int head = work.kv_head * p.group_size + packed - token * p.group_size;
-      query_offset[i] = packed < work.num_rows
-                            ? work.batch_idx * p.q_batch_stride + token * p.q_token_stride +
-                                  head * p.q_head_stride
-                            : -1;
+      query_from[i] = queries + work.batch_idx * p.q_batch_stride + token * p.q_token_stride +
+                      head * p.q_head_stride;
+      compute_here(query_from[i]);
     }
   }
+
   // The queries come into registers, and meanwhile the tiles of the first round that could not come
   // early are asked for.
   template <typename Tiles>
   __device__ __forceinline__ void receive_queries(Tiles& tiles) {
-    start_queries();
+#pragma unroll
+    for (int i = 0; i < kQueryCopies; ++i) {
+      if (query_from[i] != nullptr) cp_async_16(query_to[i], query_from[i]);
+    }
+    cp_async_commit_group();
     tiles.start_late();
     cp_async_wait_group<0>();
-    __syncthreads();
+    __syncthreads();  // every warp sees all queries, and the barriers of the tiles
     load_queries();
   }
 
@@ -241,26 +270,6 @@ struct SwappedScores {
   }
 
  private:
-  // Starts the copy of all rows of the block to shared memory, panels [BLOCK_M rows, 128 bytes].
-  __device__ __forceinline__ void start_queries() const {
-    const int chunk = threadIdx.x % kQueryChunks;
-    const uint16* const queries = static_cast<const uint16*>(p.q) + chunk * kChunkElements;
-#pragma unroll
-    for (int i = 0; i < kQueryCopies; ++i) {
-      const int row = query_row(i);
-      if (row >= T::BLOCK_M) break;
-      const int64 at = query_offset[i];
-      const uint32 to = chunk / kPanelChunks * (T::BLOCK_M * kPanelBytes) + row * kPanelBytes +
-                        ((chunk % kPanelChunks ^ (row & 7)) << 4);
-      cp_async_16(smem_address(smem) + T::kSmemQuery + to, queries + (at < 0 ? 0 : at),
-                  at < 0 ? 0 : 16);
-    }
-    cp_async_commit_group();
-  }
-  __device__ __forceinline__ int query_row(int i) const {
-    return i * kQueryRowsPerPass + static_cast<int>(threadIdx.x) / kQueryChunks;
-  }
-
   // The B fragments of the warp's rows: lane l has columns 2 * (l % 4) + {0, 1} and those 8 further
   // of row l / 4.
   __device__ __forceinline__ void load_queries() {

@@ -68,6 +68,24 @@ struct StreamTraits : StreamSlots<kConfig, kHeadDim, kLayout, stream_grid(kConfi
                 "one formula for the size");
 };
 
+// The same of a kernel whose warps have a stream each and all rows of the block.
+template <KernelConfig kConfig, int kHeadDim, KvLayout kLayout>
+struct OneRoundTraits
+    : StreamSlots<kConfig, kHeadDim, kLayout, StreamGrid{kConfig.block_m, 1, kConfig.num_warps}> {
+  using Slots =
+      StreamSlots<kConfig, kHeadDim, kLayout, StreamGrid{kConfig.block_m, 1, kConfig.num_warps}>;
+  static constexpr int kStatsBytes = Slots::kWarps * Slots::BLOCK_M * 4;
+  static constexpr int kSmemQuery = Slots::kWarps * Slots::kStages * Slots::kSlotBytes;
+  static constexpr int kSmemBarriers = kSmemQuery + Slots::kQueryBytes;
+  static constexpr int kSmemMaxima = kSmemBarriers + Slots::kBarrierBytes;
+  static constexpr int kSmemSums = kSmemMaxima + kStatsBytes;
+  static constexpr int kSmemProbabilities = kSmemSums + kStatsBytes;
+  static constexpr int kSmemBytes =
+      kSmemProbabilities + Slots::kWarps * Slots::BLOCK_N * Slots::BLOCK_M * kBytesPerElement;
+  static_assert(kSmemBytes == oneround_smem_bytes(kConfig, kHeadDim, kLayout),
+                "one formula for the size");
+};
+
 // A tile of a stream: keys [begin, begin + kTokens), of which `keys` are there to be read.
 template <int kTokens>
 struct StreamTile {
@@ -162,11 +180,8 @@ struct StreamTiles {
     const int most = p.merges_in_cluster != 0 ? T::kStages : stream < kTiles ? 1 : 0;
     start_below(work.kv_len - p.seqlen_q, most);
   }
-  // The others of the first round. Afterwards every warp sees the barriers.
-  __device__ __forceinline__ void start_late() {
-    start_below(work.end, T::kStages);
-    __syncthreads();
-  }
+  // The others of the first round. A CTA barrier has to follow, for the mbarriers.
+  __device__ __forceinline__ void start_late() { start_below(work.end, T::kStages); }
 
   __device__ __forceinline__ uint32 key_tile(int step) const {
     return slots_ + step % T::kStages * T::kSlotBytes;
