@@ -1,6 +1,6 @@
 // Configs of the oneround family compile without spills, stack or notes: a sample of those that are
-// searched on sm_90a, and some small ones on later architectures, of which sm_120 has too little shared memory
-// for more.
+// searched on sm_90a, and some small ones on later architectures; sm_120 has too little shared
+// memory for more.
 #include <string>
 #include <vector>
 
