@@ -132,7 +132,8 @@ struct StreamTiles {
       num_tiles = (work.end - work.begin + BLOCK_N - 1) / BLOCK_N;
       if constexpr (kLayout == KvLayout::kRing) {
         // A tile in which the ring begins again is two: its rows are not in one box.
-        const int until_wrap = p.ring_capacity - work.begin % p.ring_capacity;
+        first_row_ = work.begin % p.ring_capacity;
+        const int until_wrap = p.ring_capacity - first_row_;
         const bool wraps = until_wrap < work.end - work.begin && until_wrap % BLOCK_N != 0;
         wrap_ = work.begin + until_wrap;
         if (wraps) {
@@ -161,7 +162,9 @@ struct StreamTiles {
     one.keys = {max(one.begin, work.visible_begin), min(one.begin + BLOCK_N, work.end)};
     one.row = one.begin;
     if constexpr (kLayout == KvLayout::kRing) {
-      one.row = one.begin % p.ring_capacity;
+      // A split is no longer than the ring.
+      one.row = first_row_ + one.begin - work.begin;
+      if (one.row >= p.ring_capacity) one.row -= p.ring_capacity;
       if (idx == split_tile_) one.keys.end = min(one.keys.end, wrap_);
       if (idx == split_tile_ + 1) {
         one.keys.begin = wrap_;
@@ -275,7 +278,8 @@ struct StreamTiles {
   uint32 slots_;
   uint32 barriers_;
   bool leads_;                // this thread starts the copies of the stream
-  int wrap_ = 0;              // the first key of a ring's next round
+  int first_row_ = 0;         // of a ring: of the first key
+  int wrap_ = 0;              // the first key of its next round
   int split_tile_ = 1 << 30;  // the tile that it is in, unless it begins one
 };
 
