@@ -142,10 +142,12 @@ Digest digest_on(const Digest& templates, const std::string& arch) {
 
 // ptxas holds a kernel of 256 threads to 128 registers where that lets two CTAs share an SM, and
 // spills to get there. An invariant kernel has one CTA on an SM of most architectures, and its
-// config is not free to avoid the spill: its BLOCK_N is given.
+// config is not free to avoid the spill: its BLOCK_N is given. Held to fewer registers a kernel also
+// has fewer fragments under way.
 std::string launch_bounds(const Variant& variant) {
   const int num_threads = variant.config.num_warps * kWarpSize;
-  return variant.invariant ? fmt::format("{}, 1", num_threads) : fmt::format("{}", num_threads);
+  const bool is_alone = variant.invariant || known_family(variant.family).fills_sm;
+  return is_alone ? fmt::format("{}, 1", num_threads) : fmt::format("{}", num_threads);
 }
 
 }  // namespace

@@ -222,6 +222,16 @@ constexpr int swapab_smem_bytes(const KernelConfig& config, int head_dim, KvLayo
          streams * config.block_m * (8 + 4) + config.block_m * 8;
 }
 
+// Shared memory of one CTA of the one-round kernel in bytes:
+// a stream of slots a warp | Q | 4 barriers a slot | row maxima and sums of the warps | P.
+constexpr int oneround_smem_bytes(const KernelConfig& config, int head_dim, KvLayout layout) {
+  const int slots = config.num_warps * config.num_stages;
+  return (slots * kv_stage_elements(config, head_dim, layout) + config.block_m * head_dim) *
+             kBytesPerElement +
+         slots * 4 * 8 + config.num_warps * config.block_m * (4 + 4) +
+         config.num_warps * config.block_n * config.block_m * kBytesPerElement;
+}
+
 // What a cluster that merges the splits needs beyond `bytes`:
 // padding | the rows' units | row maxima and sums of its CTAs.
 constexpr int cluster_smem_bytes(const KernelConfig& config, int head_dim, int bytes) {

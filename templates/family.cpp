@@ -16,9 +16,16 @@ namespace {
 std::optional<Unsupported> splitkv_limits(const KernelConfig& config, int head_dim, KvLayout);
 std::optional<Unsupported> tiled_limits(const KernelConfig& config, int head_dim, KvLayout);
 std::optional<Unsupported> swapab_limits(const KernelConfig& config, int head_dim, KvLayout);
+std::optional<Unsupported> oneround_limits(const KernelConfig& config, int head_dim,
+                                           KvLayout layout);
 std::optional<Unsupported> wgmma_limits(const KernelConfig& config, int head_dim, KvLayout layout);
 bool tries_tile(const KernelConfig& config, int head_dim, KvLayout);
 bool tries_stream(const KernelConfig& config, int head_dim, KvLayout);
+bool tries_round(const KernelConfig& config, int head_dim, KvLayout);
+int streams_of_grid(const KernelConfig& config, int head_dim) {
+  return stream_grid(config, head_dim).streams;
+}
+int stream_a_warp(const KernelConfig& config, int) { return config.num_warps; }
 TensorBox no_tensor_box(const KernelConfig&, int, KvLayout) { return {}; }
 // A whole tile.
 TensorBox tile_box(const KernelConfig& config, int head_dim, KvLayout layout) {
@@ -57,11 +64,25 @@ constexpr std::array kFamilies = {
            .most_rows = 32,
            .first_choice_from = 1,
            .first_choice_to = 16,
-           .has_streams = true,
            .merges_in_clusters = true,
+           .num_streams = streams_of_grid,
            .smem_bytes = swapab_smem_bytes,
            .template_limits = swapab_limits,
            .is_worth_trying = tries_stream,
+           .tensor_box = tile_box},
+    Family{.name = "oneround",
+           .entry_file = "templates/oneround.cuh",
+           .entry_function = "attune::oneround",
+           .min_compute_capability = 90,
+           .splits_keys = true,
+           .most_rows = 16,
+           .merges_in_clusters = true,
+           .fills_sm = true,
+           .one_row_block = true,
+           .num_streams = stream_a_warp,
+           .smem_bytes = oneround_smem_bytes,
+           .template_limits = oneround_limits,
+           .is_worth_trying = tries_round,
            .tensor_box = tile_box},
     Family{.name = "wgmma",
            .entry_file = "templates/wgmma.cuh",
@@ -112,6 +133,12 @@ constexpr int kMaxStreamBlockM = 32;
 constexpr int kMaxStreamAccumulators = 128;
 constexpr int kMaxFullWarpRows = 16;
 constexpr int kMaxStreamBlockN = 32;
+// Of the slots of a kernel whose warps share the keys of a round: what a CTA can have under way
+// before its queries are there. Queries and accumulators of a thread beside 60 other registers.
+constexpr int kMinRoundBytes = 112 << 10;
+constexpr int kMaxRoundBytes = 208 << 10;
+constexpr int kMaxRoundRegisters = 192;
+constexpr int kMaxRoundKeys = 128;
 // Scores that a thread holds beside its output accumulators.
 constexpr int kMaxScoresPerThread = 64;
 
@@ -134,7 +161,8 @@ std::optional<int> take_field(char letter, std::string_view* text) {
 constexpr std::string_view kConfigForm = "m<BLOCK_M>n<BLOCK_N>s<stages>w<warps>";
 constexpr std::string_view kCandidateForm = "<family>/m<BLOCK_M>n<BLOCK_N>s<stages>w<warps>/x<cap>";
 constexpr std::string_view kVariantForm =
-    "<family>/d<head_dim>/<layout>/<dtype>[/softcap][/invariant][/shared]/m<BLOCK_M>n<BLOCK_N>s<stages>"
+    "<family>/d<head_dim>/<layout>/<dtype>[/softcap][/invariant][/shared]/"
+    "m<BLOCK_M>n<BLOCK_N>s<stages>"
     "w<warps>";
 
 // Packed rows of an invariant prefill: its partial results take a row of every chunk.
@@ -153,6 +181,21 @@ std::optional<Unsupported> splitkv_limits(const KernelConfig& config, int head_d
   return std::nullopt;
 }
 
+// Of the tiles of device/stream_tiles.cuh.
+std::optional<Unsupported> stream_tile_limits(const KernelConfig& config, KvLayout layout) {
+  if (config.block_n % kMmaRows != 0 || config.block_n > kMaxStreamBlockN) {
+    return Unsupported{fmt::format("block_n={}: a stream's tile has 16 or {} keys", config.block_n,
+                                   kMaxStreamBlockN)};
+  }
+  if (is_paged(layout) && config.block_n != kMinPageSize) {
+    return Unsupported{
+        fmt::format("block_n={}: a copy of {} keys lies in one page whatever its "
+                    "size is",
+                    config.block_n, kMinPageSize)};
+  }
+  return std::nullopt;
+}
+
 std::optional<Unsupported> swapab_limits(const KernelConfig& config, int head_dim,
                                          KvLayout layout) {
   const StreamGrid grid = stream_grid(config, head_dim);
@@ -164,16 +207,7 @@ std::optional<Unsupported> swapab_limits(const KernelConfig& config, int head_di
     return Unsupported{fmt::format("num_warps={}: {} have 255 registers a thread", config.num_warps,
                                    kMaxStreamWarps)};
   }
-  if (config.block_n % kMmaRows != 0 || config.block_n > kMaxStreamBlockN) {
-    return Unsupported{fmt::format("block_n={}: a stream's tile has 16 or {} keys", config.block_n,
-                                   kMaxStreamBlockN)};
-  }
-  if (is_paged(layout) && config.block_n != kMinPageSize) {
-    return Unsupported{
-        fmt::format("block_n={}: a copy of {} keys lies in one page whatever its "
-                    "size is",
-                    config.block_n, kMinPageSize)};
-  }
+  if (auto limit = stream_tile_limits(config, layout)) return limit;
   if (grid.row_groups > 1 && config.num_stages < 2) {
     return Unsupported{fmt::format("{} warps share a stream: they need 2 stages", grid.row_groups)};
   }
@@ -189,6 +223,35 @@ bool tries_stream(const KernelConfig& config, int head_dim, KvLayout layout) {
                              grid.warp_rows * head_dim < kMaxStreamAccumulators * kWarpSize;
   return config.block_m <= kMaxStreamBlockM && has_registers && config.num_warps >= 4 &&
          bytes >= kMinBytesInFlight;
+}
+
+std::optional<Unsupported> oneround_limits(const KernelConfig& config, int head_dim,
+                                           KvLayout layout) {
+  if (config.block_m != kMmaTokens && config.block_m != 2 * kMmaTokens) {
+    return Unsupported{fmt::format("block_m={}: every warp holds all rows, {} or {}",
+                                   config.block_m, kMmaTokens, 2 * kMmaTokens)};
+  }
+  if (config.num_warps % 2 != 0 || config.num_warps > kMaxStreamWarps ||
+      head_dim % (config.num_warps * kMmaRows) != 0) {
+    return Unsupported{
+        fmt::format("num_warps={}: 2 to {} share the columns of head_dim={}, each a "
+                    "multiple of {}",
+                    config.num_warps, kMaxStreamWarps, head_dim, kMmaRows)};
+  }
+  return stream_tile_limits(config, layout);
+}
+
+// In one round, or in few: slots for all that a split of a short context has. A thread's queries and
+// accumulators leave registers for the rest.
+bool tries_round(const KernelConfig& config, int head_dim, KvLayout layout) {
+  const int bytes = config.num_warps * config.num_stages *
+                    kv_stage_elements(config, head_dim, layout) * kBytesPerElement;
+  const int queries = config.block_m * head_dim / (2 * kWarpSize);
+  const int accumulators =
+      config.block_m * (head_dim / config.num_warps + config.block_n) / kWarpSize;
+  return config.num_warps >= 4 && config.num_warps * config.block_n <= kMaxRoundKeys &&
+         queries + accumulators <= kMaxRoundRegisters && bytes >= kMinRoundBytes &&
+         bytes <= kMaxRoundBytes;
 }
 
 bool tries_tile(const KernelConfig& config, int, KvLayout) {
@@ -311,9 +374,14 @@ Candidate Candidate::parse(std::string_view text) {
 }
 
 Variant Candidate::variant(const Problem& problem) const {
-  return {family,          problem.head_dim,  problem.kv_layout,
-          problem.softcap, problem.invariant, problem.dtype,
-          config,          shares_slots(problem, *this)};
+  return {family,
+          problem.head_dim,
+          problem.kv_layout,
+          problem.softcap,
+          problem.invariant,
+          problem.dtype,
+          config,
+          shares_slots(problem, *this)};
 }
 
 std::vector<KernelConfig> Family::configs(int head_dim, KvLayout layout) const {

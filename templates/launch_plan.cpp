@@ -89,8 +89,8 @@ LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate, bool 
     const std::size_t partial_rows = std::size_t{1} * problem.num_kv_heads * plan.num_row_blocks *
                                      plan.num_slots * config.block_m;
     const bool packed = family.packs_partials;
-    plan.o_partial_bytes = round_up(
-        partial_rows * problem.head_dim * partial_element_bytes(packed), kWorkspaceAlignment);
+    plan.o_partial_bytes = round_up(partial_rows * problem.head_dim * partial_element_bytes(packed),
+                                    kWorkspaceAlignment);
     plan.lse_partial_bytes =
         round_up(partial_rows * sizeof(float) * partial_stats(packed), kWorkspaceAlignment);
   }

@@ -30,8 +30,8 @@ struct LaunchPlan {
   KernelLaunch combine;  // not launched when needs_combine is false
   bool needs_combine = false;
   int num_row_blocks = 1;
-  int num_slots = 1;  // AttentionParams
-  int split_cap = 1;  // AttentionParams
+  int num_slots = 1;   // AttentionParams
+  int split_cap = 1;   // AttentionParams
   TensorBox kv_box;    // of the tensor maps; rows 0: none are needed
   int kv_columns = 0;  // of a K/V row
   int page_size = 0;   // of paged layouts, else 0

@@ -28,8 +28,8 @@ struct AttentionParams {
   const int* block_table;  // [sequences, block_table_stride], page ids of the paged layouts
   void* o_partial;         // fp32 or packed [num_kv_heads, num_row_blocks, num_slots, BLOCK_M,
                            // head_dim]
-  float* lse_partial;      // [num_kv_heads, num_row_blocks, num_slots, BLOCK_M], log2; of packed rows
-                           // followed by the row's factor
+  float* lse_partial;  // [num_kv_heads, num_row_blocks, num_slots, BLOCK_M], log2; of packed rows
+                       // followed by the row's factor
 
   int64 q_batch_stride, q_token_stride, q_head_stride;
   int64 k_batch_stride, k_token_stride, k_head_stride;  // batch: of a sequence, or of a page

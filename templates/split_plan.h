@@ -57,7 +57,8 @@ constexpr int kSplitSizes = 32;
 // sequence to what does in any case, each having a last split that is not full. There are more slots
 // than sequences.
 constexpr int shared_split_size(int64 num_keys, int num_slots, int batch, int block_n, int idx) {
-  const int even = num_slots - static_cast<int>(static_cast<int64>(batch) * idx / (kSplitSizes - 1));
+  const int even =
+      num_slots - static_cast<int>(static_cast<int64>(batch) * idx / (kSplitSizes - 1));
   const auto size = static_cast<int>((num_keys + even - 1) / even);
   return ((size > block_n ? size : block_n) + kSplitGrain - 1) / kSplitGrain * kSplitGrain;
 }

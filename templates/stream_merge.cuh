@@ -92,35 +92,42 @@ struct StreamMerge {
   }
 
   // Merges the splits of the rows, which the CTAs of the cluster have written: each some units of
-  // all of them, four columns of a row. Through the workspace: distributed shared memory takes 2300 cycles for 16 KB of
-  // every CTA to be sent, and as many with the barriers to be fetched [h200].
+  // all of them, four columns of a row. Two lanes share a unit, one has the odd splits of it: there
+  // are more threads than units. Through the workspace: distributed shared memory takes 2300 cycles
+  // for 16 KB of every CTA to be sent, and as many with the barriers to be fetched [h200].
   __device__ __forceinline__ void merge_cluster() const {
-    const int per_cta = num_rows * kRowUnits / p.split_cap;  // the largest cluster divides a row
     barrier_cluster_arrive();
-    SplitUnit unit = split_unit(per_cta, threadIdx.x);  // while the others come
+    constexpr int kHalfWarp = kWarpSize / 2;
+    constexpr int kParts = kMaxClusterSplits / 2;            // of a lane
+    const int per_cta = num_rows * kRowUnits / p.split_cap;  // the largest cluster divides a row
+    const int lane = threadIdx.x % kWarpSize;
+    const int odd = lane / kHalfWarp;
+    const int first = static_cast<int>(threadIdx.x) / kWarpSize * kHalfWarp;  // unit of the warp
+    SplitUnit unit = split_unit(per_cta, first + lane % kHalfWarp, odd);  // while the others come
     barrier_cluster_wait();
     if (work.num_splits <= 1) return;
-    for (int i = threadIdx.x; i < per_cta; i += kThreads) {
-      if (i >= kThreads) unit = split_unit(per_cta, i);
-      float lse[kMaxClusterSplits];
-      uint32 value[kMaxClusterSplits][4];
+    for (int i = first; i < per_cta; i += kThreads / 2) {
+      if (i >= kThreads / 2) unit = split_unit(per_cta, i + lane % kHalfWarp, odd);
+      float lse[kParts];
+      uint32 value[kParts][4];
 #pragma unroll
-      for (int part = 0; part < kMaxClusterSplits; ++part) {
-        if (part >= work.num_splits) continue;
-        ld_global_cg_v4(value[part], unit.o_partial + part * (BLOCK_M * kHeadDim));
-        lse[part] = unit.lse_partial[part * BLOCK_M];
+      for (int part = 0; part < kParts; ++part) {
+        if (2 * part + odd >= work.num_splits) continue;
+        ld_global_cg_v4(value[part], unit.o_partial + 2 * part * (BLOCK_M * kHeadDim));
+        lse[part] = unit.lse_partial[2 * part * BLOCK_M];
       }
       float new_max = negative_infinity();
 #pragma unroll
-      for (int part = 0; part < kMaxClusterSplits; ++part) {
-        if (part < work.num_splits) new_max = fmaxf(new_max, lse[part]);
+      for (int part = 0; part < kParts; ++part) {
+        if (2 * part + odd < work.num_splits) new_max = fmaxf(new_max, lse[part]);
       }
+      new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffu, new_max, kHalfWarp));
       const float subtract = finite_or_zero(new_max);
       float weight = 0.0f;
       float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
-      for (int part = 0; part < kMaxClusterSplits; ++part) {
-        if (part >= work.num_splits) continue;
+      for (int part = 0; part < kParts; ++part) {
+        if (2 * part + odd >= work.num_splits) continue;
         const float of_part = ex2(lse[part] - subtract);
         weight += of_part;
         add(sum,
@@ -128,34 +135,42 @@ struct StreamMerge {
                         __int_as_float(value[part][2]), __int_as_float(value[part][3])),
             of_part);
       }
-      const bool seen = weight > 0.0f;
-      const float inverse = seen ? rcp(weight) : 0.0f;
-      // Partial results are in the order of the output already.
-      uint16* const out = static_cast<uint16*>(p.out) + unit.to.offset + unit.column;
-      *reinterpret_cast<uint2*>(out) = make_uint2(cvt_bf16x2(sum.x * inverse, sum.y * inverse),
-                                                  cvt_bf16x2(sum.z * inverse, sum.w * inverse));
-      if (unit.column == 0) {
-        unit.to.write_lse(seen ? subtract + lg2(weight) : negative_infinity());
-      }
+      weight += __shfl_xor_sync(0xffffffffu, weight, kHalfWarp);
+      const float4 other = make_float4(__shfl_xor_sync(0xffffffffu, sum.x, kHalfWarp),
+                                       __shfl_xor_sync(0xffffffffu, sum.y, kHalfWarp),
+                                       __shfl_xor_sync(0xffffffffu, sum.z, kHalfWarp),
+                                       __shfl_xor_sync(0xffffffffu, sum.w, kHalfWarp));
+      add(sum, other, 1.0f);
+      if (odd == 0 && i + lane < per_cta) write_unit(unit, sum, subtract, weight);
     }
   }
 
  private:
   // A unit of all splits.
   struct SplitUnit {
-    const float* o_partial;  // of the first split
+    const float* o_partial;  // of the first split that is asked for
     const float* lse_partial;
     RowTarget to;
     int column;
   };
-  __device__ __forceinline__ SplitUnit split_unit(int per_cta, int i) const {
+  __device__ __forceinline__ SplitUnit split_unit(int per_cta, int i, int split) const {
     const int idx = static_cast<int>(cluster_ctarank()) * per_cta + i;
     const int row = min(idx / kRowUnits, num_rows - 1);
     const int column = idx % kRowUnits * 4;
     const int64 first = partial_row(work.kv_head, p.num_row_blocks, work.row_block, p.num_slots,
-                                    work.first_slot, BLOCK_M, row);
-    return {static_cast<const float*>(p.o_partial) + first * kHeadDim + column, p.lse_partial + first,
-            row_target<BLOCK_M, kHeadDim>(p, work, row, true), column};
+                                    work.first_slot + split, BLOCK_M, row);
+    return {static_cast<const float*>(p.o_partial) + first * kHeadDim + column,
+            p.lse_partial + first, row_target<BLOCK_M, kHeadDim>(p, work, row, true), column};
+  }
+  __device__ __forceinline__ void write_unit(const SplitUnit& unit, const float4& sum,
+                                             float subtract, float weight) const {
+    const bool seen = weight > 0.0f;
+    const float inverse = seen ? rcp(weight) : 0.0f;
+    // Partial results are in the order of the output already.
+    uint16* const out = static_cast<uint16*>(p.out) + unit.to.offset + unit.column;
+    *reinterpret_cast<uint2*>(out) = make_uint2(cvt_bf16x2(sum.x * inverse, sum.y * inverse),
+                                                cvt_bf16x2(sum.z * inverse, sum.w * inverse));
+    if (unit.column == 0) unit.to.write_lse(seen ? subtract + lg2(weight) : negative_infinity());
   }
 
   static __device__ __forceinline__ void add(float4& sum, const float4& value, float factor) {

@@ -91,7 +91,7 @@ struct WgmmaTraits {
 
 // Named barriers. All that wait at one in a round wait at the same instruction, as bar.sync demands:
 // between the warpgroups, whose code differs, one waits and the other only arrives.
-constexpr int kQueriesThere = 1;   // values -> scores: Q is visible
+constexpr int kQueriesThere = 1;     // values -> scores: Q is visible
 constexpr int kResultsKnown = 2;     // scores -> values: inverse sums and magnitudes of the rows
 constexpr int kMagnitudesKnown = 3;  // values -> scores
 constexpr int kScoresBarrier = 4;    // among the "scores"; the "values" have the next one
@@ -375,13 +375,13 @@ struct WgmmaOutput {
     uint16* const out = static_cast<uint16*>(is_complete ? p.out : p.o_partial) +
                         (T::kUnified ? unified_value_dim(column) : column);
     const int64 offset = target(warp_row + min(lane, rows - 1)).offset;  // of a row a lane
-    const unsigned char* const panel = memory + (collected() - smem) +
-                                       lane / kPanelChunks * T::kQueryPanelBytes;
+    const unsigned char* const panel =
+        memory + (collected() - smem) + lane / kPanelChunks * T::kQueryPanelBytes;
 #pragma unroll 4
     for (int i = 0; i < rows; ++i) {
       const int64 at = __shfl_sync(0xffffffffu, offset, i);
-      *reinterpret_cast<uint4*>(out + at) = *reinterpret_cast<const uint4*>(
-          panel + panel_offset(warp_row + i, lane % kPanelChunks));
+      *reinterpret_cast<uint4*>(out + at) =
+          *reinterpret_cast<const uint4*>(panel + panel_offset(warp_row + i, lane % kPanelChunks));
     }
   }
 };

@@ -37,7 +37,7 @@ constexpr int kMostRegisters = 255;  // of a thread
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
 int kv_slot_bytes(const Family& family, const KernelConfig& config, const Problem& problem) {
-  const int streams = family.has_streams ? stream_grid(config, problem.head_dim).streams : 1;
+  const int streams = family.num_streams ? family.num_streams(config, problem.head_dim) : 1;
   return streams * config.num_stages *
          kv_stage_elements(config, problem.head_dim, problem.kv_layout) * kBytesPerElement;
 }
@@ -97,10 +97,15 @@ void drop_useless_block_m(const Problem& problem, std::vector<Survivor>* survivo
                           CandidateSpace* space) {
   const int rows = problem.num_rows();
   const int padded_rows = ceil_div(rows, kMmaRows) * kMmaRows;
-  int enough = 0;                 // smallest BLOCK_M that holds all rows
-  int row_block_limit = 1 << 20;  // of the largest BLOCK_M
+  int enough = 0;                          // smallest BLOCK_M that holds all rows
+  int row_block_limit = 1 << 20;           // of the largest BLOCK_M
+  std::map<const Family*, int> one_block;  // as `enough`, of the families that want no more
   for (const Survivor& survivor : *survivors) {
     const int block_m = survivor.config.block_m;
+    if (survivor.family->one_row_block && block_m >= rows) {
+      int& smallest = one_block.try_emplace(survivor.family, block_m).first->second;
+      smallest = std::min(smallest, block_m);
+    }
     if (block_m >= rows && (enough == 0 || block_m < enough)) enough = block_m;
     row_block_limit = std::min(row_block_limit, ceil_div(rows, block_m));
   }
@@ -114,7 +119,14 @@ void drop_useless_block_m(const Problem& problem, std::vector<Survivor>* survivo
     const int row_blocks = ceil_div(rows, block_m);
     // A family that has one BLOCK_M alone says itself from how many rows on it is worth a try.
     const bool is_padding = survivor.family->least_rows == 1;
-    if (is_padding && enough != 0 && block_m > enough && block_m >= 2 * padded_rows) {
+    const auto exact = one_block.find(survivor.family);
+    if (exact != one_block.end() && block_m != exact->second) {
+      drop(survivor,
+           {RejectReason::kUnsupported,
+            fmt::format("block_m={} rows={}: {} is tried with block_m={}", block_m, rows,
+                        survivor.family->name, exact->second)},
+           space);
+    } else if (is_padding && enough != 0 && block_m > enough && block_m >= 2 * padded_rows) {
       drop(survivor,
            {RejectReason::kUnsupported,
             fmt::format("block_m={} rows={}: block_m={} holds them all", block_m, rows, enough)},
@@ -375,7 +387,7 @@ Candidate default_candidate(const Problem& problem, const DeviceInfo& device,
     const int caps_first = default_split_cap(problem, family, config, device);
     // Neighbours that share their reads cost less than rows that share a stream: row blocks of 8
     // are 15 to 25% faster than one of 16 [h200].
-    const int row_blocks = family.has_streams ? 1 : ceil_div(rows, config.block_m);
+    const int row_blocks = family.num_streams ? 1 : ceil_div(rows, config.block_m);
     const int kv_bytes = distance(kv_slot_bytes(family, config, problem), kDefaultKvBytes);
     const int block_n = distance(config.block_n, kDefaultBlockN);
     const int warps = distance(config.num_warps, kDefaultWarps);

@@ -11,6 +11,14 @@ __device__ __forceinline__ uint32 smem_address(const void* pointer) {
   return static_cast<uint32>(__cvta_generic_to_shared(pointer));
 }
 
+// Keeps the arithmetic of an address or offset in front of what follows, where the compiler would
+// move it to its use: behind a wait.
+template <typename T>
+__device__ __forceinline__ void compute_here(T& value) {
+  static_assert(sizeof(T) == 8, "a register pair");
+  asm volatile("" : "+l"(value));
+}
+
 // Waits at a named barrier until `num_threads` threads (a multiple of 32) have come to it by
 // bar_sync or bar_arrive; what they wrote before is visible then. Barrier 0 is that of
 // __syncthreads.
@@ -30,6 +38,12 @@ __device__ __forceinline__ void bar_arrive(int barrier, int num_threads) {
 __device__ __forceinline__ void cp_async_16(uint32 smem, const void* global, uint32 src_bytes) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(smem), "l"(global),
                "r"(src_bytes)
+               : "memory");
+}
+
+// The same without zeros: a number of bytes that is not known takes 20 instructions more.
+__device__ __forceinline__ void cp_async_16(uint32 smem, const void* global) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(smem), "l"(global)
                : "memory");
 }
 

@@ -31,16 +31,16 @@ struct PanelRow {
 __device__ __forceinline__ int value_fragment_row(int lane) { return (lane & 7) + (lane >> 4) * 8; }
 __device__ __forceinline__ int value_fragment_chunk(int lane) { return (lane >> 3) & 1; }
 
-template <KernelConfig kConfig, int kHeadDim, KvLayout kLayout>
-struct StreamTraits {
+// The slots of a CTA whose warps are divided as kWarpGrid says.
+template <KernelConfig kConfig, int kHeadDim, KvLayout kLayout, StreamGrid kWarpGrid>
+struct StreamSlots {
   static constexpr int BLOCK_M = kConfig.block_m;
   static constexpr int BLOCK_N = kConfig.block_n;
   static constexpr int kStages = kConfig.num_stages;
   static constexpr int kWarps = kConfig.num_warps;
-  static constexpr StreamGrid kGrid = stream_grid(kConfig, kHeadDim);
-  static constexpr int kWarpRows = kGrid.warp_rows;
-  static constexpr int kRowGroups = kGrid.row_groups;
-  static constexpr int kStreams = kGrid.streams;
+  static constexpr int kWarpRows = kWarpGrid.warp_rows;
+  static constexpr int kRowGroups = kWarpGrid.row_groups;
+  static constexpr int kStreams = kWarpGrid.streams;
   static_assert(kStreams > 0, "the warps are whole streams");
 
   static constexpr bool kUnified = is_unified(kLayout);
@@ -51,13 +51,38 @@ struct StreamTraits {
 
   // full K, full V, empty K, empty V of every slot
   static constexpr int kBarriersPerSlot = 4;
+  static constexpr int kQueryBytes = BLOCK_M * kHeadDim * kBytesPerElement;
+  static constexpr int kBarrierBytes = kStreams * kStages * kBarriersPerSlot * 8;
+};
+
+template <KernelConfig kConfig, int kHeadDim, KvLayout kLayout>
+struct StreamTraits : StreamSlots<kConfig, kHeadDim, kLayout, stream_grid(kConfig, kHeadDim)> {
+  using Slots = StreamSlots<kConfig, kHeadDim, kLayout, stream_grid(kConfig, kHeadDim)>;
   static constexpr int kSmemQuery = stream_slots_bytes(kConfig, kHeadDim, kLayout);
-  static constexpr int kSmemBarriers = kSmemQuery + BLOCK_M * kHeadDim * kBytesPerElement;
-  static constexpr int kSmemStats = kSmemBarriers + kStreams * kStages * kBarriersPerSlot * 8;
-  static constexpr int kSmemFactors = kSmemStats + kStreams * BLOCK_M * 8;
-  static constexpr int kSmemRowOffset = kSmemFactors + kStreams * BLOCK_M * 4;
-  static constexpr int kSmemBytes = kSmemRowOffset + BLOCK_M * 8;
+  static constexpr int kSmemBarriers = kSmemQuery + Slots::kQueryBytes;
+  static constexpr int kSmemStats = kSmemBarriers + Slots::kBarrierBytes;
+  static constexpr int kSmemFactors = kSmemStats + Slots::kStreams * Slots::BLOCK_M * 8;
+  static constexpr int kSmemRowOffset = kSmemFactors + Slots::kStreams * Slots::BLOCK_M * 4;
+  static constexpr int kSmemBytes = kSmemRowOffset + Slots::BLOCK_M * 8;
   static_assert(kSmemBytes == swapab_smem_bytes(kConfig, kHeadDim, kLayout),
+                "one formula for the size");
+};
+
+// The same of a kernel whose warps have a stream each and all rows of the block.
+template <KernelConfig kConfig, int kHeadDim, KvLayout kLayout>
+struct OneRoundTraits
+    : StreamSlots<kConfig, kHeadDim, kLayout, StreamGrid{kConfig.block_m, 1, kConfig.num_warps}> {
+  using Slots =
+      StreamSlots<kConfig, kHeadDim, kLayout, StreamGrid{kConfig.block_m, 1, kConfig.num_warps}>;
+  static constexpr int kStatsBytes = Slots::kWarps * Slots::BLOCK_M * 4;
+  static constexpr int kSmemQuery = Slots::kWarps * Slots::kStages * Slots::kSlotBytes;
+  static constexpr int kSmemBarriers = kSmemQuery + Slots::kQueryBytes;
+  static constexpr int kSmemMaxima = kSmemBarriers + Slots::kBarrierBytes;
+  static constexpr int kSmemSums = kSmemMaxima + kStatsBytes;
+  static constexpr int kSmemProbabilities = kSmemSums + kStatsBytes;
+  static constexpr int kSmemBytes =
+      kSmemProbabilities + Slots::kWarps * Slots::BLOCK_N * Slots::BLOCK_M * kBytesPerElement;
+  static_assert(kSmemBytes == oneround_smem_bytes(kConfig, kHeadDim, kLayout),
                 "one formula for the size");
 };
 
@@ -107,7 +132,8 @@ struct StreamTiles {
       num_tiles = (work.end - work.begin + BLOCK_N - 1) / BLOCK_N;
       if constexpr (kLayout == KvLayout::kRing) {
         // A tile in which the ring begins again is two: its rows are not in one box.
-        const int until_wrap = p.ring_capacity - work.begin % p.ring_capacity;
+        first_row_ = work.begin % p.ring_capacity;
+        const int until_wrap = p.ring_capacity - first_row_;
         const bool wraps = until_wrap < work.end - work.begin && until_wrap % BLOCK_N != 0;
         wrap_ = work.begin + until_wrap;
         if (wraps) {
@@ -136,7 +162,9 @@ struct StreamTiles {
     one.keys = {max(one.begin, work.visible_begin), min(one.begin + BLOCK_N, work.end)};
     one.row = one.begin;
     if constexpr (kLayout == KvLayout::kRing) {
-      one.row = one.begin % p.ring_capacity;
+      // A split is no longer than the ring.
+      one.row = first_row_ + one.begin - work.begin;
+      if (one.row >= p.ring_capacity) one.row -= p.ring_capacity;
       if (idx == split_tile_) one.keys.end = min(one.keys.end, wrap_);
       if (idx == split_tile_ + 1) {
         one.keys.begin = wrap_;
@@ -155,11 +183,8 @@ struct StreamTiles {
     const int most = p.merges_in_cluster != 0 ? T::kStages : stream < kTiles ? 1 : 0;
     start_below(work.kv_len - p.seqlen_q, most);
   }
-  // The others of the first round. Afterwards every warp sees the barriers.
-  __device__ __forceinline__ void start_late() {
-    start_below(work.end, T::kStages);
-    __syncthreads();
-  }
+  // The others of the first round. A CTA barrier has to follow, for the mbarriers.
+  __device__ __forceinline__ void start_late() { start_below(work.end, T::kStages); }
 
   __device__ __forceinline__ uint32 key_tile(int step) const {
     return slots_ + step % T::kStages * T::kSlotBytes;
@@ -168,6 +193,10 @@ struct StreamTiles {
   __device__ __forceinline__ uint32 value_tile(int step) const {
     constexpr int kRotatedBytes = kUnifiedRotated / kPanelColumns * T::kPanelTileBytes;
     return key_tile(step) + (T::kUnified ? kRotatedBytes : T::kTileBytes);
+  }
+  // The same of another stream.
+  __device__ __forceinline__ uint32 value_tile_of(int other, int step) const {
+    return value_tile(step) + (other - stream) * (T::kStages * T::kSlotBytes);
   }
   __device__ __forceinline__ void wait_for_keys(int step) const {
     mbarrier_wait_parity(full_keys(step % T::kStages), step / T::kStages & 1);
@@ -249,7 +278,8 @@ struct StreamTiles {
   uint32 slots_;
   uint32 barriers_;
   bool leads_;                // this thread starts the copies of the stream
-  int wrap_ = 0;              // the first key of a ring's next round
+  int first_row_ = 0;         // of a ring: of the first key
+  int wrap_ = 0;              // the first key of its next round
   int split_tile_ = 1 << 30;  // the tile that it is in, unless it begins one
 };
 

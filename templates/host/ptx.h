@@ -9,8 +9,14 @@ __device__ __forceinline__ uint32 smem_address(const void* pointer) {
   return attune_host_abi->smem_address(pointer);
 }
 
+template <typename T>
+__device__ __forceinline__ void compute_here(T&) {}
+
 __device__ __forceinline__ void cp_async_16(uint32 smem, const void* global, uint32 src_bytes) {
   attune_host_abi->cp_async(smem, global, 16, src_bytes);
+}
+__device__ __forceinline__ void cp_async_16(uint32 smem, const void* global) {
+  attune_host_abi->cp_async(smem, global, 16, 16);
 }
 __device__ __forceinline__ void cp_async_commit_group() {
   attune_host_abi->cp_async_commit_group();

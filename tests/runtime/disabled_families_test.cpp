@@ -31,14 +31,14 @@ TEST_F(DisabledFamiliesTest, AWinnerOfAFamilyThatIsOffIsAMiss) {
 
 TEST_F(DisabledFamiliesTest, AProblemOfFamiliesThatAreOffIsRefusedWithTheirNames) {
   options.on_miss = OnMiss::kDefault;
-  options.disabled_families = {"splitkv", "swapab"};
+  options.disabled_families = {"splitkv", "oneround", "swapab"};
   const std::string message = message_of<InvalidArgument>([&] { engine()->prepare(kDecode); });
   EXPECT_TRUE(contains(message, "switched off"));
-  EXPECT_TRUE(contains(message, "disabled_families=splitkv,swapab"));
+  EXPECT_TRUE(contains(message, "disabled_families=splitkv,oneround,swapab"));
 }
 
 TEST_F(DisabledFamiliesTest, TuningLeavesThemOutToo) {
-  options.disabled_families = {"splitkv", "swapab"};
+  options.disabled_families = {"splitkv", "oneround", "swapab"};
   options.on_miss = OnMiss::kTune;  // without NVRTC it cannot even begin
   EXPECT_THROW(engine()->prepare(kDecode), InvalidArgument);
 }

@@ -121,6 +121,7 @@ INSTANTIATE_TEST_SUITE_P(
     Families, OverlapHostTest,
     ::testing::Values(OverlapProblem{"splitkv", kDecode}, OverlapProblem{"swapab", kDecode},
                       OverlapProblem{"swapab", "verify/b2/q4/kv1-512/h4x1/d256/contiguous/bf16"},
+                      OverlapProblem{"oneround", "verify/b2/q2/kv1-512/h4x1/d256/contiguous/bf16"},
                       OverlapProblem{"wgmma", kVerify},
                       OverlapProblem{"tiled", "prefill/b1/q16/kv1-512/h4x2/d64/contiguous/bf16"}));
 

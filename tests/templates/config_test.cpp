@@ -100,6 +100,16 @@ TEST(SwapAbSmemBytes, AddsUpByHand) {
             8 * 32 * 132 * 4 + 2 * 32 * 128 + 8 * 4 * 8 + 32 * (8 * 12 + 8));
 }
 
+TEST(OneRoundSmemBytes, AddsUpByHand) {
+  // 4 warps with 3 slots of K and V of 16x256, queries 8x256, P of 64 keys x 8 rows, all bf16; 4
+  // barriers a slot; a maximum and a sum of 8 rows for each warp.
+  EXPECT_EQ(oneround_smem_bytes({8, 16, 3, 4}, 256, KvLayout::kRing),
+            2 * (4 * 3 * 2 * 16 * 256 + 8 * 256 + 64 * 8) + 4 * 3 * 4 * 8 + 4 * 8 * (4 + 4));
+  // 8 warps with one slot of unified rows of 640.
+  EXPECT_EQ(oneround_smem_bytes({16, 16, 1, 8}, 512, KvLayout::kUnified),
+            2 * (8 * 16 * 640 + 16 * 512 + 128 * 16) + 8 * 4 * 8 + 8 * 16 * (4 + 4));
+}
+
 TEST(WgmmaSmemBytes, AddsUpByHand) {
   // Q 64x512, K and V 64x512 each, two P of 64x64, all bf16; 64 rows x (2 factors, 2 magnitudes and an
   // inverse sum); a full and an empty barrier for each of 4 parts, 2 for each P, one for Q.

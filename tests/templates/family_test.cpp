@@ -130,7 +130,9 @@ TEST(Families, OfferDistinctConfigsThatTheySupportThemselves) {
         EXPECT_TRUE(configs.empty()) << head_dim;
         continue;
       }
-      EXPECT_GE(configs.size(), 6u) << family.name << " head_dim=" << head_dim;
+      // Searched with full shared memory alone.
+      EXPECT_GE(configs.size(), family.fills_sm ? 1u : 6u)
+          << family.name << " head_dim=" << head_dim;
       const std::set<std::string> texts = [&] {
         std::set<std::string> all;
         for (const KernelConfig& config : configs) all.insert(text_of(config));
@@ -253,6 +255,54 @@ TEST(Families, SearchStreamsOfFewRowsWithEnoughInFlight) {
       } else {
         EXPECT_TRUE(block_ms.contains(8)) << head_dim;
         EXPECT_LE(*block_ms.rbegin(), 32) << head_dim;
+      }
+    }
+  }
+}
+
+// The reasons why `oneround` cannot be instantiated, or is not for a problem.
+TEST(Families, RefuseRoundsThatCannotBe) {
+  const Family& family = *find_family("oneround");
+  const auto reason = [&](const KernelConfig& config, int head_dim, KvLayout layout) {
+    const auto limit = family.static_limits(config, head_dim, layout);
+    return limit ? limit->detail : "none";
+  };
+  const auto contiguous = KvLayout::kContiguous;
+  EXPECT_EQ(reason({8, 16, 1, 8}, 512, contiguous), "none");
+  EXPECT_EQ(reason({16, 32, 1, 2}, 64, KvLayout::kRing), "none");
+  EXPECT_EQ(reason({8, 16, 2, 4}, 512, KvLayout::kUnifiedPaged), "none");
+  EXPECT_NE(reason({32, 16, 1, 8}, 512, contiguous).find("block_m=32"), std::string::npos);
+  EXPECT_NE(reason({8, 16, 1, 8}, 64, contiguous).find("num_warps=8"), std::string::npos);
+  EXPECT_NE(reason({8, 16, 1, 16}, 512, contiguous).find("num_warps=16"), std::string::npos);
+  EXPECT_NE(reason({8, 16, 1, 1}, 512, contiguous).find("num_warps=1"), std::string::npos);
+  EXPECT_NE(reason({8, 64, 1, 4}, 256, contiguous).find("block_n=64"), std::string::npos);
+  EXPECT_NE(reason({8, 32, 1, 4}, 256, KvLayout::kPaged).find("lies in one page"),
+            std::string::npos);
+
+  const auto refusal = [&](const char* problem) {
+    const auto limit = family.supports(Problem::parse(problem), {16, 16, 2, 4});
+    return limit ? limit->detail : "none";
+  };
+  EXPECT_EQ(refusal("verify/b1/q4/kv9/h8x2/d512/p16/unified-paged/bf16"), "none");
+  EXPECT_EQ(refusal("verify/b1/q4/kv9/h8x2/d256/w64/ring/bf16"), "none");  // 16 rows
+  EXPECT_NE(refusal("verify/b1/q5/kv9/h8x2/d256/w64/ring/bf16").find("rows=20"), std::string::npos);
+  EXPECT_NE(refusal("verify/b1/q4/kv9/h8x2/d256/w64/p16/paged/bf16").find("window=64"),
+            std::string::npos);
+  EXPECT_NE(refusal("verify/b1/q4/kv9/h8x2/d512/invariant/unified/bf16").find("sums"),
+            std::string::npos);
+}
+
+TEST(Families, SearchRoundsThatFillSharedMemory) {
+  const Family& family = *find_family("oneround");
+  for (const KvLayout layout : kKvLayouts) {
+    for (const int head_dim : {64, 128, 256, 512}) {
+      const auto configs = family.configs(head_dim, layout);
+      EXPECT_LE(configs.size(), 10u) << head_dim;
+      for (const KernelConfig& config : configs) {
+        const int slot_bytes = 2 * kv_stage_elements(config, head_dim, layout);
+        const int bytes = family.num_streams(config, head_dim) * config.num_stages * slot_bytes;
+        EXPECT_GE(bytes, 112 << 10) << text_of(config);
+        EXPECT_LE(family.smem_bytes(config, head_dim, layout), 232448) << text_of(config);
       }
     }
   }

@@ -43,10 +43,10 @@ TEST(DisabledFamilies, ATuneOfNothingElseFailsWithTheirNames) {
   FakeCompiles compiles;
   const auto store = TuneStore::open_in_memory();
   TuneOptions options;
-  options.disabled_families = {"splitkv", "swapab"};
+  options.disabled_families = {"splitkv", "oneround", "swapab"};
   const TuneReport report = Tuner(&device, *store, compiles).tune({kDecode}, options);
   ASSERT_EQ(report.failures.size(), 1u);
-  EXPECT_NE(report.failures[0].find("disabled_families=splitkv,swapab"), std::string::npos)
+  EXPECT_NE(report.failures[0].find("disabled_families=splitkv,oneround,swapab"), std::string::npos)
       << report.failures[0];
   EXPECT_EQ(compiles.num_compiled, 0);
 }

@@ -127,7 +127,7 @@ TEST(CandidateSpace, LeavesTheFamiliesOutThatHaveNeverBeenFaster) {
   };
   using Names = std::set<std::string>;
   constexpr const char* kEight = "decode/b1/q1/kv1-4096/h8x1/d512/contiguous/bf16";
-  EXPECT_EQ(names(kEight, "sm_90a"), (Names{"splitkv", "swapab"}));
+  EXPECT_EQ(names(kEight, "sm_90a"), (Names{"oneround", "splitkv", "swapab"}));
   EXPECT_EQ(names(kEight, "sm_80"), (Names{"splitkv"}));
   constexpr const char* k24 = "verify/b1/q3/kv1-4096/h8x1/d512/contiguous/bf16";
   EXPECT_EQ(names(k24, "sm_90a"), (Names{"splitkv", "swapab", "wgmma"}));
@@ -201,7 +201,7 @@ TEST(Space, DropsWhatTheRegisterFileCannotHold) {
   EXPECT_TRUE(within_register_rule({128, 32, 1, 16}, 512));
   EXPECT_FALSE(fits_register_file({128, 32, 1, 16}, 512, kRegistersPerSm));
   const Problem problem = Problem::parse("verify/b1/q16/kv1-8192/h32x4/d512/contiguous/bf16");
-  const std::vector<std::string> others = {"swapab", "wgmma"};
+  const std::vector<std::string> others = {"oneround", "swapab", "wgmma"};
   EXPECT_EQ(default_candidate(problem, architecture_limits("sm_90a"), others).config,
             (KernelConfig{64, 64, 1, 8}));
 }
@@ -270,7 +270,7 @@ TEST(DefaultCandidate, IsAlwaysInTheSpace) {
 
 TEST(DefaultCandidate, HoldsAllRowsInTheSmallestBlock) {
   const DeviceInfo device = architecture_limits("sm_90a");
-  const std::vector<std::string> only_splitkv = {"swapab", "wgmma"};
+  const std::vector<std::string> only_splitkv = {"oneround", "swapab", "wgmma"};
   const Problem decode = Problem::parse("decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16");
   EXPECT_EQ(default_candidate(decode, device).family, "swapab");
   EXPECT_EQ(default_candidate(decode, device).config.block_m, 8);
@@ -292,6 +292,25 @@ TEST(DefaultCandidate, HoldsAllRowsInTheSmallestBlock) {
   const Problem one = Problem::parse("decode/b1/q1/kv1-131072/h32x16/d256/w1024/ring/bf16");
   EXPECT_EQ(default_candidate(one, device).text(), "swapab/m8n32s1w4/x4");
   EXPECT_GT(plan_launch(one, default_candidate(one, device)).split.cluster.x, 1u);
+}
+
+// The problems that the family is for cost the tuner no more than this.
+TEST(CandidateSpace, TriesRoundsInFewWays) {
+  const DeviceInfo device = architecture_limits("sm_90a");
+  for (const char* text : {"decode/b1/q1/kv1-131072/h32x4/d512/unified/bf16",
+                           "decode/b1/q1/kv1-8192/h32x4/d512/contiguous/bf16",
+                           "decode/b1/q1/kv1-131072/h32x16/d256/w1024/ring/bf16",
+                           "verify/b1/q8/kv1-131072/h32x16/d256/w1024/ring/bf16"}) {
+    const Problem problem = Problem::parse(text);
+    int count = 0;
+    for (const Candidate& one : candidate_space(problem, device).kept) {
+      if (one.family != "oneround") continue;
+      ++count;
+      EXPECT_EQ(one.config.block_m, problem.num_rows() <= 8 ? 8 : 16) << one.text();
+    }
+    EXPECT_GE(count, 1) << text;
+    EXPECT_LE(count, 12) << text;
+  }
 }
 
 TEST(SplitCaps, ClustersFindRoomAtOnce) {
