@@ -27,6 +27,12 @@ enum class Arrive {
   kAllLanes,  // every lane for itself
   kNobody,    // a planted race: nobody waits either
 };
+// Who executes fence.proxy.async between the reads of a slot and the copy that fills it again.
+enum class Fence {
+  kNobody,
+  kReaders,  // every reader, before it gives the slot back
+  kCopier,   // the thread that starts the copy, when it has the slot
+};
 constexpr unsigned arrivals_per_warp(Arrive how) { return how == Arrive::kAllLanes ? 32 : 1; }
 
 #ifdef __CUDA_ARCH__

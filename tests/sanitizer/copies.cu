@@ -15,7 +15,7 @@ constexpr int kBoxWords = 256;
 constexpr int kReaders = 128;  // the producer is the first thread behind them
 constexpr int kThreads = kReaders + 32;
 
-template <Arrive kHow, bool kTensor>
+template <Arrive kHow, bool kTensor, Fence kFence>
 __global__ void __launch_bounds__(kThreads)
     copies(const unsigned* in, unsigned* out, const __grid_constant__ CUtensorMap map) {
 #ifdef __CUDA_ARCH__
@@ -34,8 +34,13 @@ __global__ void __launch_bounds__(kThreads)
     if (threadIdx.x != kReaders) return;
     for (int tile = 0; tile < kTiles; ++tile) {
       const int slot = tile % kSlots;
-      wait<kHow>(smem_address(&empty[slot]), tile / kSlots & 1 ^ 1);
       const uint32 barrier = smem_address(&full[slot]);
+      wait<kHow>(smem_address(&empty[slot]), tile / kSlots & 1 ^ 1);
+      // A phase takes one arrival: the planted race is with the readers alone.
+      if (kHow == Arrive::kNobody && tile >= kSlots) {
+        mbarrier_wait_parity(barrier, tile / kSlots & 1 ^ 1);
+      }
+      if constexpr (kFence == Fence::kCopier) fence_proxy_async();
       mbarrier_arrive_expect_tx(barrier, kTileBytes);
       if constexpr (kTensor) {
         const int at[2] = {0, tile * (kTileWords / kBoxWords)};
@@ -43,6 +48,10 @@ __global__ void __launch_bounds__(kThreads)
       } else {
         cp_async_bulk_load(smem_address(tiles[slot]), in + tile * kTileWords, kTileBytes, barrier);
       }
+    }
+    // Nor may the CTA end before its copies.
+    for (int slot = 0; slot < kSlots; ++slot) {
+      mbarrier_wait_parity(smem_address(&full[slot]), (kTiles - kSlots + slot) / kSlots & 1);
     }
     return;
   }
@@ -54,6 +63,7 @@ __global__ void __launch_bounds__(kThreads)
       mbarrier_wait_parity(smem_address(&full[slot]), tile / kSlots & 1);
     }
     for (int i = threadIdx.x; i < kTileWords; i += kReaders) sum += tiles[slot][i] * (tile + 1);
+    if constexpr (kFence == Fence::kReaders) fence_proxy_async();
     arrive<kHow>(smem_address(&empty[slot]));
   }
   out[threadIdx.x] = sum;
@@ -81,9 +91,9 @@ CUtensorMap tensor_map(const unsigned* in) {
   return map;
 }
 
-template <Arrive kHow, bool kTensor>
+template <Arrive kHow, bool kTensor, Fence kFence = Fence::kNobody>
 void launch(const unsigned* in, unsigned* out) {
-  copies<kHow, kTensor><<<1, kThreads>>>(in, out, tensor_map(in));
+  copies<kHow, kTensor, kFence><<<1, kThreads>>>(in, out, tensor_map(in));
 }
 
 std::vector<unsigned> expected(const std::vector<unsigned>& in) {
@@ -97,12 +107,15 @@ std::vector<unsigned> expected(const std::vector<unsigned>& in) {
 
 int main(int argc, char** argv) {
   using namespace attune;
-  return run_case(argc, argv,
-                  {{"bulk-lane0", launch<Arrive::kLane0, false>, expected},
-                   {"bulk-all-lanes", launch<Arrive::kAllLanes, false>, expected},
-                   {"bulk-planted", launch<Arrive::kNobody, false>, expected, true},
-                   {"tensor-lane0", launch<Arrive::kLane0, true>, expected},
-                   {"tensor-all-lanes", launch<Arrive::kAllLanes, true>, expected},
-                   {"tensor-planted", launch<Arrive::kNobody, true>, expected, true}},
-                  kTiles * kTileWords);
+  return run_case(
+      argc, argv,
+      {{"bulk-lane0", launch<Arrive::kLane0, false>, expected},
+       {"bulk-all-lanes", launch<Arrive::kAllLanes, false>, expected},
+       {"bulk-reader-fence", launch<Arrive::kAllLanes, false, Fence::kReaders>, expected},
+       {"bulk-copier-fence", launch<Arrive::kAllLanes, false, Fence::kCopier>, expected},
+       {"bulk-planted", launch<Arrive::kNobody, false>, expected, true},
+       {"tensor-lane0", launch<Arrive::kLane0, true>, expected},
+       {"tensor-all-lanes", launch<Arrive::kAllLanes, true>, expected},
+       {"tensor-planted", launch<Arrive::kNobody, true>, expected, true}},
+      kTiles * kTileWords);
 }

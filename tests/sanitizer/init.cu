@@ -18,7 +18,7 @@ enum class Between {
 };
 
 // Every warp has a stream of its own: its lane 0 copies, all lanes read, lane 0 copies again.
-template <Between kBetween>
+template <Between kBetween, Fence kFence>
 __global__ void __launch_bounds__(kThreads) streams(const unsigned* in, unsigned* out) {
 #ifdef __CUDA_ARCH__
   __shared__ alignas(128) unsigned tiles[kWarps][kSlots][kTileWords];
@@ -46,8 +46,12 @@ __global__ void __launch_bounds__(kThreads) streams(const unsigned* in, unsigned
   for (int step = 0; step < kSteps; ++step) {
     mbarrier_wait_parity(smem_address(&full[warp][step % kSlots]), step / kSlots & 1);
     for (int i = lane; i < kTileWords; i += 32) sum += tiles[warp][step % kSlots][i] * (step + 1);
+    if constexpr (kFence == Fence::kReaders) fence_proxy_async();
     __syncwarp();
-    if (lane == 0 && step + kSlots < kSteps) start(step + kSlots);
+    if (lane == 0 && step + kSlots < kSteps) {
+      if constexpr (kFence == Fence::kCopier) fence_proxy_async();
+      start(step + kSlots);
+    }
   }
   out[threadIdx.x] = sum;
 #endif
@@ -72,9 +76,9 @@ __global__ void __launch_bounds__(kThreads) unordered(unsigned* out) {
 #endif
 }
 
-template <Between kBetween>
+template <Between kBetween, Fence kFence = Fence::kNobody>
 void launch(const unsigned* in, unsigned* out) {
-  streams<kBetween><<<1, kThreads>>>(in, out);
+  streams<kBetween, kFence><<<1, kThreads>>>(in, out);
 }
 void launch_unordered(const unsigned*, unsigned* out) { unordered<<<1, kThreads>>>(out); }
 
@@ -96,6 +100,8 @@ int main(int argc, char** argv) {
                   {{"cta-barrier", launch<Between::kBarrier>, expected},
                    {"same-thread", launch<Between::kNothing>, expected},
                    {"same-thread-syncwarp", launch<Between::kSyncWarp>, expected},
+                   {"reader-fence", launch<Between::kBarrier, Fence::kReaders>, expected},
+                   {"copier-fence", launch<Between::kBarrier, Fence::kCopier>, expected},
                    {"planted", launch_unordered, expected, true}},
                   kTiles * kTileWords);
 }
