@@ -249,6 +249,8 @@ struct StreamTiles {
       const int slot = left % T::kStages;
       mbarrier_wait_parity(kKeys ? empty_keys(slot) : empty_values(slot), left / T::kStages & 1);
     }
+    // The copies write what ldmatrix has read, in another proxy.
+    fence_proxy_async();
     if constexpr (kKeys || T::kUnified) {
       start_keys(next);
     } else {
