@@ -81,7 +81,7 @@ Words float_tuples(Random& random, std::size_t each, std::size_t count) {
 
 Case float_case() {
   constexpr int kCount = 2560;
-  Case one = scalar_case("float_arithmetic", "float_arithmetic", kCount, 10, Judge::kNan);
+  Case one = scalar_case("float_arithmetic", "float_arithmetic", kCount, 11, Judge::kNan);
   one.inputs = [](Random& random) { return float_tuples(random, 3, kCount); };
   return one;
 }

@@ -27,14 +27,14 @@ __device__ __forceinline__ void reciprocal_approximate(const ConformanceParams& 
   if (i >= 0) p.out[i] = __float_as_uint(rcp(__uint_as_float(p.in[i])));
 }
 
-// in [n, a | b | c], out [n, 10].
+// in [n, a | b | c], out [n, 11].
 __device__ __forceinline__ void float_arithmetic(const ConformanceParams& p) {
   const int i = element_of(p);
   if (i < 0) return;
   const float a = __uint_as_float(p.in[3 * i]);
   const float b = __uint_as_float(p.in[3 * i + 1]);
   const float c = __uint_as_float(p.in[3 * i + 2]);
-  uint32* const out = p.out + 10 * i;
+  uint32* const out = p.out + 11 * i;
   out[0] = __float_as_uint(a + b);
   out[1] = __float_as_uint(a - b);
   out[2] = __float_as_uint(a * b);
@@ -45,6 +45,7 @@ __device__ __forceinline__ void float_arithmetic(const ConformanceParams& p) {
   out[6] = __float_as_uint(fminf(a, b));
   out[7] = __float_as_uint(fabsf(a));
   out[8] = __float_as_uint(a / b);
+  out[10] = __float_as_uint(max_nan(a, b));
   out[9] = (a < b ? 1u : 0u) | (a <= b ? 2u : 0u) | (a == b ? 4u : 0u) | (a != b ? 8u : 0u);
 }
 
