@@ -20,14 +20,11 @@ PATH=$PATH:/usr/local/cuda/bin
 # and has to name every access of it, so that a race with something else is not taken for it. docs/sanitizers.md has the
 # evidence.
 ACCESS='(Read|Write) access at'
-PLACE='[^+]*\+0x[0-9a-f]+ in'
 SUFFIX='( \[[0-9]+ hazards?\])?'
-P_FACTORS="$ACCESS [^+]*(::publish|::run)\([^+]*\+0x[0-9a-f]+ in wgmma\.cuh:[0-9]+$SUFFIX"
-INIT="Write access at [^+]*mbarrier_init\($PLACE ptx_hopper\.cuh:[0-9]+"
-EXPECT_TX="$ACCESS [^+]*mbarrier_arrive_expect_tx\($PLACE ptx_hopper\.cuh:[0-9]+$SUFFIX"
+# What one warpgroup of wgmma hands to the other: row factors, and at the end sums and magnitudes.
+HANDED="$ACCESS [^+]*::(publish|run|finish|write|publish_magnitudes)\([^+]*\+0x[0-9a-f]+ in wgmma(_cta)?\.cuh:[0-9]+$SUFFIX"
 KNOWN_LIMITS=(
-  "racecheck;wgmma;^Error: Race reported between $P_FACTORS( and $P_FACTORS)+\$;one arrival a warp, handoff/*-lane0"
-  "racecheck;*;^Warning: Race reported between $INIT( and $EXPECT_TX)+\$;program order of one thread, init/same-thread"
+  "racecheck;wgmma;^Error: Race reported between $HANDED( and $HANDED)+\$;one arrival a warp, handoff/*-lane0"
 )
 
 # An mbarrier that is initialized in a loop is counted once by the tools; beyond their count they know nothing.

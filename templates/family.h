@@ -82,14 +82,12 @@ struct Family {
   // how many on nothing else has been as fast where it runs [h200]; prefill apart.
   int least_rows = 1, most_rows = kAnyRows;
   int first_choice_from = kAnyRows, first_choice_to = kAnyRows;
+  int short_choice_from = kAnyRows, short_choice_to = kAnyRows;  // of few keys
   int alone_from = kAnyRows;
   bool packs_partials = false;      // its partial rows are packed (config.h)
   bool merges_in_clusters = false;  // where the splits are few, a cluster does without a combine
   bool fills_sm = false;  // has a use for all shared memory: its registers need not leave room
                           // for a second CTA
-  bool one_row_block =
-      false;  // searched with the smallest BLOCK_M that holds all rows alone, where
-              // there is one
   // Streams of tiles in a CTA (device/stream_tiles.cuh), num_stages slots each; null: it has none.
   int (*num_streams)(const KernelConfig& config, int head_dim) = nullptr;
   // Dynamic shared memory of a CTA.

@@ -33,6 +33,9 @@ constexpr int kDefaultWarps = 8;
 // Rows of a prefill tile that feed the tensor cores well.
 constexpr int kDefaultPrefillBlockM = 64;
 constexpr int kMostRegisters = 255;  // of a thread
+// A step that sees no more keys ends as soon as it has begun: what has least to do at its end is
+// fastest [h200].
+constexpr int kFewKeys = 1024;
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
@@ -97,15 +100,10 @@ void drop_useless_block_m(const Problem& problem, std::vector<Survivor>* survivo
                           CandidateSpace* space) {
   const int rows = problem.num_rows();
   const int padded_rows = ceil_div(rows, kMmaRows) * kMmaRows;
-  int enough = 0;                          // smallest BLOCK_M that holds all rows
-  int row_block_limit = 1 << 20;           // of the largest BLOCK_M
-  std::map<const Family*, int> one_block;  // as `enough`, of the families that want no more
+  int enough = 0;                 // smallest BLOCK_M that holds all rows
+  int row_block_limit = 1 << 20;  // of the largest BLOCK_M
   for (const Survivor& survivor : *survivors) {
     const int block_m = survivor.config.block_m;
-    if (survivor.family->one_row_block && block_m >= rows) {
-      int& smallest = one_block.try_emplace(survivor.family, block_m).first->second;
-      smallest = std::min(smallest, block_m);
-    }
     if (block_m >= rows && (enough == 0 || block_m < enough)) enough = block_m;
     row_block_limit = std::min(row_block_limit, ceil_div(rows, block_m));
   }
@@ -117,16 +115,12 @@ void drop_useless_block_m(const Problem& problem, std::vector<Survivor>* survivo
   for (const Survivor& survivor : *survivors) {
     const int block_m = survivor.config.block_m;
     const int row_blocks = ceil_div(rows, block_m);
-    // A family that has one BLOCK_M alone says itself from how many rows on it is worth a try.
+    // A family that has one BLOCK_M alone says itself from how many rows on it is worth a try. Those
+    // with streams come in rows of eight.
     const bool is_padding = survivor.family->least_rows == 1;
-    const auto exact = one_block.find(survivor.family);
-    if (exact != one_block.end() && block_m != exact->second) {
-      drop(survivor,
-           {RejectReason::kUnsupported,
-            fmt::format("block_m={} rows={}: {} is tried with block_m={}", block_m, rows,
-                        survivor.family->name, exact->second)},
-           space);
-    } else if (is_padding && enough != 0 && block_m > enough && block_m >= 2 * padded_rows) {
+    const bool has_streams = survivor.family->num_streams != nullptr;
+    const int most = 2 * (has_streams ? ceil_div(rows, kMmaTokens) * kMmaTokens : padded_rows);
+    if (is_padding && enough != 0 && block_m > enough && block_m >= most) {
       drop(survivor,
            {RejectReason::kUnsupported,
             fmt::format("block_m={} rows={}: block_m={} holds them all", block_m, rows, enough)},
@@ -198,17 +192,31 @@ void refuse_if_only_disabled(const Problem& problem, const DeviceInfo& device,
       "switch one of them on");
 }
 
+bool has_few_keys(const Problem& problem) {
+  return problem.window == 0 && max_visible_keys(problem) <= kFewKeys;
+}
+
 // Where a window leaves few keys, a cluster is faster than twice the CTAs and a combine (8.7 against
-// 9.0 us at 16 heads [h200]); else what fills the device once.
+// 9.0 us at 16 heads [h200]), and so it is for few keys, with enough CTAs for all of them to be under
+// way at once; else what fills the device once.
 int default_split_cap(const Problem& problem, const Family& family, const KernelConfig& config,
                       const DeviceInfo& device) {
   const std::vector<int> caps = split_caps(problem, family, config, device);
   const int row_blocks = ceil_div(problem.num_rows(), config.block_m);
   const auto clusters = [&](int cap) { return merges_in_cluster(family, row_blocks, cap); };
-  if (problem.window > 0 && std::any_of(caps.begin(), caps.end(), clusters)) {
+  const bool is_short = problem.window > 0 || has_few_keys(problem);
+  if (is_short && std::any_of(caps.begin(), caps.end(), clusters)) {
+    const int bytes = kv_slot_bytes(family, config, problem);
+    const int keys =
+        bytes / (kv_stage_elements({config.block_m, 1, 1, 1}, problem.head_dim, problem.kv_layout) *
+                 kBytesPerElement);
+    const int enough =
+        problem.window > 0 ? kMaxClusterSplits : ceil_div(max_visible_keys(problem), keys);
     int best = 1;
     for (const int cap : caps) {
-      if (clusters(cap)) best = std::max(best, cap);
+      if (!clusters(cap)) continue;
+      const bool is_better = best < enough ? cap > best : cap >= enough && cap < best;
+      if (is_better) best = cap;
     }
     return best;
   }
@@ -242,6 +250,8 @@ std::vector<int> split_caps(const Problem& problem, const Family& family,
   if (problem.batch > 1 && problem.window == 0 && full < shared && shared <= limit) {
     wanted.insert(wanted.begin(), shared);
   }
+  // Twice as many splits differ half as much from an even share.
+  if (problem.batch > 1 && problem.window == 0) wanted.push_back(fill(2 * device.num_sms));
   if (full == limit) wanted.push_back(std::max(1, full / 4));
   for (const int per_sm : {2, 3, 4}) {
     if (fits_per_sm(per_sm, problem, family, config, device)) {
@@ -395,7 +405,9 @@ Candidate default_candidate(const Problem& problem, const DeviceInfo& device,
     // A family that does not split is there for prefills alone.
     const bool for_prefill = !family.splits_keys;
     if (!for_prefill) {
-      const int choice = rows >= family.first_choice_from && rows <= family.first_choice_to ? 1 : 2;
+      const bool is_first = rows >= family.first_choice_from && rows <= family.first_choice_to;
+      const bool is_short = rows >= family.short_choice_from && rows <= family.short_choice_to;
+      const int choice = has_few_keys(problem) && is_short ? 0 : is_first ? 1 : 2;
       return std::make_tuple(choice, row_blocks, config.block_m, kv_bytes, block_n, warps, cap,
                              config.block_n, config.num_stages, config.num_warps);
     }

@@ -152,6 +152,7 @@ struct StreamTiles {
       }
       fence_mbarrier_init();
     }
+    __syncwarp();
   }
 
   __device__ __forceinline__ Tile tile(int step) const {

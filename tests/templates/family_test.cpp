@@ -95,7 +95,7 @@ TEST(Candidate, HasTheVariantOfItsProblem) {
   EXPECT_EQ(candidate.variant(Problem::parse(kProblem)).text(),
             "splitkv/d512/contiguous/bf16/m16n64s2w8");
   const Problem capped = Problem::parse("verify/b2/q4/kv9/h8x2/d256/w512/softcap/ring/bf16");
-  EXPECT_EQ(candidate.variant(capped).text(), "splitkv/d256/ring/bf16/softcap/m16n64s2w8");
+  EXPECT_EQ(candidate.variant(capped).text(), "splitkv/d256/ring/bf16/softcap/shared/m16n64s2w8");
 }
 
 TEST(KernelConfig, IsOrderedFieldByField) {

@@ -150,7 +150,7 @@ TEST(LaunchPlan, OnlyFamiliesOfClustersHaveThem) {
 
 TEST(SetPlanParams, FillsWhatProblemAndPlanDecide) {
   const Problem problem = sliding_verify();
-  const LaunchPlan plan = plan_launch(problem, {"splitkv", {16, 64, 2, 8}, 8});
+  const LaunchPlan plan = plan_launch(problem, {"splitkv", {16, 64, 2, 8}, 3});
   AttentionParams params{};
   set_plan_params(problem, plan, 0x10000, &params);
   EXPECT_EQ(reinterpret_cast<std::uint64_t>(params.o_partial), 0x10000u);
@@ -160,7 +160,8 @@ TEST(SetPlanParams, FillsWhatProblemAndPlanDecide) {
   EXPECT_EQ(params.num_kv_heads, 16);
   EXPECT_EQ(params.group_size, 2);
   EXPECT_EQ(params.num_row_blocks, 1);
-  EXPECT_EQ(params.split_cap, 8);
+  EXPECT_EQ(params.split_cap, 3);
+  EXPECT_EQ(params.num_slots, 9);
   EXPECT_EQ(params.window, 1024);
   EXPECT_EQ(params.causal, 1);
 }

@@ -182,7 +182,8 @@ TEST_F(TunerTest, RemembersACompileFailure) {
   EXPECT_GT(report.num_rejected, 0u);
   const int compiled = compiles_.num_compiled;
   Problem other = kProblem;  // shares the binaries
-  other.batch = 2;
+  other.num_q_heads *= 2;
+  other.num_kv_heads *= 2;
   tune({other}, {});
   EXPECT_EQ(compiles_.num_compiled, compiled);
 }
