@@ -184,10 +184,9 @@ Source attention_source(const Variant& variant) {
       fmt::arg("invariant", variant.invariant));
   if (family.splits_keys) {
     source.symbols.push_back(symbols.combine);
-    source.text += fmt::format(kCombineText, fmt::arg("combine", symbols.combine),
-                               fmt::arg("head_dim", variant.head_dim),
-                               fmt::arg("invariant", variant.invariant),
-                               fmt::arg("packed", family.packs_partials));
+    source.text += fmt::format(
+        kCombineText, fmt::arg("combine", symbols.combine), fmt::arg("head_dim", variant.head_dim),
+        fmt::arg("invariant", variant.invariant), fmt::arg("packed", family.packs_partials));
   }
   if (family.only_arch == kWgmmaArch) source.text.insert(0, kWgmmaDefine);
   if (variant.shared_slots) source.text.insert(0, kSharedSlotsDefine);
