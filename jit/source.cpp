@@ -140,14 +140,17 @@ Digest digest_on(const Digest& templates, const std::string& arch) {
   return digest_of(all);
 }
 
-// ptxas holds a kernel of 256 threads to 128 registers where that lets two CTAs share an SM, and
-// spills to get there. An invariant kernel has one CTA on an SM of most architectures, and its
-// config is not free to avoid the spill: its BLOCK_N is given. Held to fewer registers a kernel also
-// has fewer fragments under way.
+// ptxas holds a kernel to as few registers as let several CTAs share an SM, and spills to get there. It
+// does not know of dynamic shared memory, so `splitkv` tells it where one is all. An invariant kernel has
+// one CTA on an SM of most architectures, and its config is not free to avoid the spill: its BLOCK_N
+// is given. Held to fewer registers a kernel also has fewer fragments under way.
 std::string launch_bounds(const Variant& variant) {
+  const Family& family = known_family(variant.family);
   const int num_threads = variant.config.num_warps * kWarpSize;
-  const bool is_alone = variant.invariant || known_family(variant.family).fills_sm;
-  return is_alone ? fmt::format("{}, 1", num_threads) : fmt::format("{}", num_threads);
+  if (variant.invariant || family.fills_sm) return fmt::format("{}, 1", num_threads);
+  if (!family.counts_ctas) return fmt::format("{}", num_threads);
+  return fmt::format("{}, attune::one_cta_per_sm({})", num_threads,
+                     family.smem_bytes(variant.config, variant.head_dim, variant.kv_layout));
 }
 
 }  // namespace

@@ -128,10 +128,14 @@ __device__ __forceinline__ void combine(const AttentionParams& p) {
   const Row* const o_partial = static_cast<const Row*>(p.o_partial) + first * kHeadDim +
                                slice * kColumns + lane * kLaneColumns;
 
+  // Before the wait: what the next kernel reads early was there when the split kernel's own wait ended,
+  // and its CTAs begin as soon as those of the split kernel leave. Neighbours that share their reads
+  // would begin one after the other: 3% at two row blocks.
+  const bool is_early = p.num_row_blocks == 1;
+  if (is_early) griddepcontrol_launch_dependents();
   // Before the early exit too: this grid must not end before the split kernel has.
   griddepcontrol_wait();
-  // After the wait: what the next kernel reads early was written before the split kernel began.
-  griddepcontrol_launch_dependents();
+  if (!is_early) griddepcontrol_launch_dependents();
   if (num_splits <= 1) return;
 
   PartialSum<kLaneColumns> sum;

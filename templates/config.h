@@ -89,6 +89,17 @@ constexpr double probe_tensor_flops_per_iteration(bool wgmma) {
 // A ring is at least as long as the longest tile, so that a tile wraps once at most.
 constexpr int kMinRingCapacity = 128;
 
+// For launch bounds: 1 where one CTA alone finds shared memory on an SM of the architecture that is
+// compiled for, else 0, which says nothing. 1 KB of each is the driver's.
+#ifdef __CUDA_ARCH__
+constexpr int one_cta_per_sm(int smem_bytes) {
+  const int kilobytes = __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ == 1200 ? 100
+                        : __CUDA_ARCH__ < 900                                                 ? 164
+                                                                                              : 228;
+  return 2 * (smem_bytes + 1024) > kilobytes << 10 ? 1 : 0;
+}
+#endif
+
 // How the warps of a CTA divide the score tile: `rows` groups along BLOCK_M times `tokens` groups
 // along BLOCK_N.
 struct WarpGrid {

@@ -43,6 +43,7 @@ constexpr std::array kFamilies = {
            .entry_function = "attune::splitkv",
            .min_compute_capability = 80,
            .splits_keys = true,
+           .counts_ctas = true,
            .smem_bytes = splitkv_smem_bytes,
            .template_limits = splitkv_limits,
            .is_worth_trying = tries_tile,

@@ -86,8 +86,9 @@ struct Family {
   int alone_from = kAnyRows;
   bool packs_partials = false;      // its partial rows are packed (config.h)
   bool merges_in_clusters = false;  // where the splits are few, a cluster does without a combine
-  bool fills_sm = false;  // has a use for all shared memory: its registers need not leave room
-                          // for a second CTA
+  bool counts_ctas = false;  // ptxas is told where one CTA alone finds shared memory on an SM
+  bool fills_sm = false;     // has a use for all shared memory: its registers need not leave room
+                             // for a second CTA
   // Streams of tiles in a CTA (device/stream_tiles.cuh), num_stages slots each; null: it has none.
   int (*num_streams)(const KernelConfig& config, int head_dim) = nullptr;
   // Dynamic shared memory of a CTA.

@@ -26,7 +26,7 @@ constexpr attune::KernelConfig kConfig{
 static_assert(sizeof(attune::AttentionParams) == 512, "host and device disagree on AttentionParams");
 static_assert(attune::splitkv_smem_bytes(kConfig, 512, attune::KvLayout::kRing) == 150592, "host and device disagree on smem");
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, attune::one_cta_per_sm(150592))
 splitkv_d512_ring_bf16_softcap_m16n64s1w8(const __grid_constant__ attune::AttentionParams p) {
   attune::splitkv<kConfig, 512, attune::KvLayout::kRing, true, false>(p);
 }

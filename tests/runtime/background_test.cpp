@@ -172,8 +172,8 @@ TEST_F(BackgroundTest, ACapturedGraphKeepsTheReplacedKernelUntilItIsReleased) {
     attention.launch(args(), stream.get());
   }
   ASSERT_EQ(symbols.size(), 4u);  // split and combine
-  EXPECT_EQ(symbols[0], "splitkv_d256_ring_bf16_m16n64s1w8");
-  EXPECT_EQ(symbols[2], "splitkv_d256_ring_bf16_m16n64s2w8");
+  EXPECT_EQ(symbols[0], "splitkv_d256_ring_bf16_shared_m16n64s1w8");
+  EXPECT_EQ(symbols[2], "splitkv_d256_ring_bf16_shared_m16n64s2w8");
   EXPECT_EQ(serving.release_replaced(), 1u);
   EXPECT_EQ(gpu.live_modules(), 1);
   EXPECT_EQ(serving.release_replaced(), 0u);

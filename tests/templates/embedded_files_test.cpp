@@ -59,11 +59,13 @@ TEST(EmbeddedFiles, HoldTheEntryOfEveryFamilyAndTheCombine) {
 }
 
 // A kernel lets the next one start once it has waited for the one before: what the next one reads
-// before its own wait (AttentionParams::overlap) was then written before this one began.
+// before its own wait (AttentionParams::overlap) was then written before this one began. But for the
+// combine: it begins when its split kernel has waited.
 TEST(EmbeddedFiles, LetTheNextKernelStartRightAfterTheirWait) {
   int num_kernels = 0;
   for (const EmbeddedFile& file : embedded_files()) {
     if (file.name.find("/ptx.") != std::string_view::npos) continue;  // the instructions themselves
+    if (file.name == "templates/combine.cuh") continue;
     constexpr std::string_view kStart = "griddepcontrol_launch_dependents();";
     constexpr std::string_view kWait = "griddepcontrol_wait();";
     for (std::size_t at = file.text.find(kStart); at != std::string_view::npos;
@@ -82,7 +84,7 @@ TEST(EmbeddedFiles, LetTheNextKernelStartRightAfterTheirWait) {
       ++num_kernels;
     }
   }
-  EXPECT_GE(num_kernels, 6);  // four families, the combine and the prologue
+  EXPECT_GE(num_kernels, 6);  // five families and the prologue
 }
 
 TEST(EmbeddedFiles, AreTheWholeFilesByteForByte) {
