@@ -64,7 +64,8 @@ TEST_P(CornerTest, CompilesTheCornersOfEveryFamily) {
     // Of the little that has room on sm_120, ptxas puts 8 bytes on the stack: the tuner's to reject.
     if (variant.family == "swapab" && device.arch == "sm_120") return;
     // Nor are 96 registers enough, which it gives eight warps at head_dim 64 for two CTAs on an SM.
-    if (variant.family == "swapab" && variant.head_dim == 64 && variant.config.num_warps == 8) return;
+    if (variant.family == "swapab" && variant.head_dim == 64 && variant.config.num_warps == 8)
+      return;
     for (const KernelResources& kernel : outcome.binary->kernels) {
       EXPECT_EQ(kernel.spill_store_bytes + kernel.spill_load_bytes, 0) << kernel.symbol;
       EXPECT_EQ(kernel.stack_bytes, 0) << kernel.symbol;
