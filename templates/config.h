@@ -243,6 +243,13 @@ constexpr int oneround_smem_bytes(const KernelConfig& config, int head_dim, KvLa
          config.num_warps * config.block_n * config.block_m * kBytesPerElement;
 }
 
+// What a cluster that merges the splits needs beyond `bytes`:
+// padding | the rows' units | row maxima and sums of its CTAs.
+constexpr int cluster_smem_bytes(const KernelConfig& config, int head_dim, int bytes) {
+  return (bytes + 15) / 16 * 16 - bytes + config.block_m * head_dim * 4 +
+         kMaxClusterSplits * config.block_m * 8;
+}
+
 // The wgmma kernel: a producer and two consumer warpgroups, 64 rows.
 constexpr int kWgmmaHeadDim = 512;
 constexpr int kWgmmaBlockM = 64;

@@ -49,8 +49,9 @@ constexpr SplitPlan plan_splits(KeyRange keys, int block_n, int split_cap) {
 }
 
 // Sequences of a batch share the slots of a row block, a CTA for each: their splits have one size, so
-// that no CTA works longer than another however the lengths differ. The size is the smallest of
-// kSplitSizes with which they find room; every sequence takes a slot at least.
+// that no CTA works longer than another however the lengths differ. The size is about the smallest
+// with which they find room; every sequence takes a slot at least. It is the first of kSplitSizes
+// that does, then the first of as many between it and the one in front.
 constexpr int kSplitSizes = 32;
 
 // Size number `idx` for `num_keys` visible keys of all sequences: from what would do if they were one
@@ -61,6 +62,12 @@ constexpr int shared_split_size(int64 num_keys, int num_slots, int batch, int bl
       num_slots - static_cast<int>(static_cast<int64>(batch) * idx / (kSplitSizes - 1));
   const auto size = static_cast<int>((num_keys + even - 1) / even);
   return ((size > block_n ? size : block_n) + kSplitGrain - 1) / kSplitGrain * kSplitGrain;
+}
+// Number `idx` of the sizes from the first grain above `low` to `high`, both multiples of a grain.
+constexpr int finer_split_size(int low, int high, int idx) {
+  const int grains = (high - low) / kSplitGrain;
+  const auto above = static_cast<int>(static_cast<int64>(grains) * (idx + 1) / kSplitSizes);
+  return low + (above > 0 ? above : 1) * kSplitGrain;
 }
 // Slots that a sequence with so many visible keys takes.
 constexpr int shared_splits(int num_keys, int size) {

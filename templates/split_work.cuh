@@ -73,12 +73,21 @@ __device__ __forceinline__ SharedSplits find_shared_splits(const AttentionParams
   int64 all = 0;
 #pragma unroll 1
   for (int i = 0; i < p.batch; ++i) all += num_keys(i);
-  const int mine = shared_split_size(all, p.num_slots, p.batch, block_n, lane);
-  int slots = 0;
+  // The first lane whose size leaves room.
+  const auto first_to_fit = [&](int size_tried) {
+    int slots = 0;
 #pragma unroll 1
-  for (int i = 0; i < p.batch; ++i) slots += shared_splits(num_keys(i), mine);
-  const unsigned fits = __ballot_sync(0xffffffffu, slots <= p.num_slots);
-  const int size = __shfl_sync(0xffffffffu, mine, __ffs(fits) - 1);
+    for (int i = 0; i < p.batch; ++i) slots += shared_splits(num_keys(i), size_tried);
+    return __ffs(__ballot_sync(0xffffffffu, slots <= p.num_slots)) - 1;
+  };
+  const int coarse = shared_split_size(all, p.num_slots, p.batch, block_n, lane);
+  const int fits = first_to_fit(coarse);
+  int size = __shfl_sync(0xffffffffu, coarse, fits);
+  const int too_small = __shfl_sync(0xffffffffu, coarse, fits > 0 ? fits - 1 : 0);
+  if (too_small < size) {
+    const int fine = finer_split_size(too_small, size, lane);
+    size = __shfl_sync(0xffffffffu, fine, first_to_fit(fine));
+  }
 
   int before = 0;
 #pragma unroll 1
