@@ -26,6 +26,7 @@ constexpr const char* kExamples = R"(Examples:
   attune bench decode/b4/q1/kv1-65536/h32x4/d512/unified/bf16 --lengths 512,2048,8192,65536
   attune bench PROBLEM --device host                without a GPU
   attune bench PROBLEM --kv 8192 --register-rule    what the register rule drops, timed
+  attune bench PROBLEM --kv 8192 --candidate wgmma/m64n64s2w12/x33 --candidate wgmma/m64n32s3w12/x33
 Exit codes: 0 done, 1 failed, 3 no usable GPU, 130 Ctrl-C.)";
 
 constexpr std::uint64_t kVerifySeed = 1;
@@ -36,6 +37,7 @@ struct BenchFlags {
   std::string lengths;
   std::string csv;
   std::optional<DeviceChoice> device;
+  std::vector<std::string> candidates;
   bool register_rule = false;
   bool json = false;
 };
@@ -80,25 +82,38 @@ class Bench {
     outcome_.ceilings = measure_ceilings(*device_, *compiler_);
   }
 
-  // `batches` as batches_of gives them, at least one.
+  // What is served. `batches` as batches_of gives them, at least one.
   void add(const Problem& problem, const std::vector<std::vector<int>>& batches) {
+    const Dispatched dispatched = dispatcher_.dispatch(problem, *store_);
+    add(problem, batches, dispatched.choice.candidate, *dispatched.kernels,
+        std::string(name_of(dispatched.choice.served)));
+  }
+  // A candidate that the caller names.
+  void add(const Problem& problem, const std::vector<std::vector<int>>& batches,
+           const Candidate& candidate) {
+    add(problem, batches, candidate, load(problem, candidate), "named");
+  }
+
+  const BenchOutcome& outcome() const { return outcome_; }
+
+ private:
+  void add(const Problem& problem, const std::vector<std::vector<int>>& batches,
+           const Candidate& timed, const AttentionKernels& timed_kernels, std::string match) {
     BenchRow row;
     row.problem = problem;
-    const Dispatched dispatched = dispatcher_.dispatch(problem, *store_);
-    const Candidate served = dispatched.choice.candidate;
+    row.match = std::move(match);
+    row.candidate = timed.text();
     const Candidate fallback = default_candidate(problem, device_->info());
-    row.served = dispatched.choice.served;
-    row.candidate = served.text();
     row.default_candidate = fallback.text();
-    const bool is_default = served == fallback;
+    const bool is_default = timed == fallback;
     const AttentionKernels kernels = is_default ? AttentionKernels{} : load(problem, fallback);
-    require_right(problem, *dispatched.kernels, served);
+    require_right(problem, timed_kernels, timed);
     if (!is_default) require_right(problem, kernels, fallback);
     const std::vector<int>& last = batches.back();
     const int longest = flags_.lengths.empty() ? 0 : *std::max_element(last.begin(), last.end());
     AttentionTimer timer(*device_, *compiler_, problem, longest);
     for (const std::vector<int>& kv_lens : batches) {
-      BenchPoint point{kv_lens, timer.measure(*dispatched.kernels, served, kv_lens), {}};
+      BenchPoint point{kv_lens, timer.measure(timed_kernels, timed, kv_lens), {}};
       point.fallback = is_default ? point.served : timer.measure(kernels, fallback, kv_lens);
       row.points.push_back(std::move(point));
     }
@@ -106,9 +121,6 @@ class Bench {
     outcome_.rows.push_back(std::move(row));
   }
 
-  const BenchOutcome& outcome() const { return outcome_; }
-
- private:
   // No time without a passed correctness check. Its cases serve the next problem too where that
   // differs in batch and lengths alone.
   void require_right(const Problem& problem, const AttentionKernels& kernels,
@@ -183,6 +195,26 @@ DeviceChoice device_of(const Workplace& workplace, const BenchFlags& flags) {
   return workplace.device_of_environment().value_or(DeviceChoice{});
 }
 
+// --candidate: each has to be able to compute every problem.
+std::vector<Candidate> candidates_of(const BenchFlags& flags,
+                                     const std::vector<Problem>& problems) {
+  std::vector<Candidate> candidates;
+  for (const std::string& text : flags.candidates) {
+    const Candidate candidate = Candidate::parse(text);
+    const Family& family = known_family(candidate.family);
+    for (const Problem& problem : problems) {
+      const auto unsupported = family.supports(problem, candidate.config);
+      if (!unsupported) continue;
+      throw InvalidArgument("the candidate cannot compute the problem",
+                            fmt::format("candidate={} problem={}: {}", text, problem.text(),
+                                        unsupported->detail),
+                            "attune explain PROBLEM lists its candidates");
+    }
+    candidates.push_back(candidate);
+  }
+  return candidates;
+}
+
 int bench(const Workplace& workplace, const BenchFlags& flags) {
   const std::vector<Problem> problems = flags.problems.resolve();
   const auto is_measured = [&](const Problem& problem) {
@@ -192,12 +224,18 @@ int bench(const Workplace& workplace, const BenchFlags& flags) {
     throw InvalidArgument("nothing to measure", fmt::format("kv={}", flags.kv),
                           "name lengths within the kv range of a problem");
   }
+  const std::vector<Candidate> candidates = candidates_of(flags, problems);
   const Interrupt interrupt(workplace.log);
   write_csv(flags, "", std::ios::app);
   Bench run(workplace, flags, device_of(workplace, flags));
   for (const Problem& problem : problems) {
     if (interrupt.requested()) break;
-    if (is_measured(problem)) run.add(problem, batches_of(flags, problem));
+    if (!is_measured(problem)) continue;
+    if (candidates.empty()) run.add(problem, batches_of(flags, problem));
+    for (const Candidate& candidate : candidates) {
+      if (interrupt.requested()) break;
+      run.add(problem, batches_of(flags, problem), candidate);
+    }
   }
   write_csv(flags, csv_text(flags, run.outcome()));
   if (flags.json) {
@@ -225,6 +263,10 @@ void add_bench_command(CLI::App* app, Workplace* workplace, Action* action) {
       ->add_option("--lengths", flags->lengths,
                    "Time one batch: a length for each of its sequences, such as 512,8192")
       ->excludes("--kv")
+      ->excludes("--register-rule");
+  command
+      ->add_option("--candidate", flags->candidates,
+                   "Time this one instead of what is served; may be repeated")
       ->excludes("--register-rule");
   command->add_option("--csv", flags->csv, "Write the rows to this file");
   command->add_flag("--json", flags->json, "Print the result as one JSON document");

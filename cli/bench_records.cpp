@@ -74,7 +74,7 @@ Json bench_json(const BenchOutcome& outcome) {
     }
     Json json = {{"problem", row.problem.text()},
                  {"served", row.candidate},
-                 {"match", name_of(row.served)},
+                 {"match", row.match},
                  {"default", row.default_candidate},
                  {"points", points}};
     if (!row.audit.empty()) {
@@ -103,7 +103,7 @@ std::string bench_csv(const BenchOutcome& outcome, const std::string& taken) {
           taken, field(outcome.gpu.name), outcome.gpu.driver_version,
           outcome.ceilings.read_bytes_per_s * 1e-12, outcome.ceilings.tensor_flops_per_s * 1e-12,
           kTimingMethod, row.problem.text(), lengths_text(point.kv_lens), row.candidate,
-          name_of(row.served), point.served.median_us, point.served.spread_us,
+          row.match, point.served.median_us, point.served.spread_us,
           point.served.num_samples, floor_us(row.problem, point.kv_lens, outcome.ceilings),
           row.default_candidate, point.fallback.median_us, point.fallback.spread_us,
           is_mixed(point.kv_lens) ? fmt::format("{}", fmt::join(point.kv_lens, " ")) : "");

@@ -103,7 +103,7 @@ std::string bench_text(const BenchOutcome& outcome) {
   std::string text = header_text(outcome);
   for (const BenchRow& row : outcome.rows) {
     text += fmt::format("\n{}\nserved {} ({}), default {}\n", row.problem.text(), row.candidate,
-                        name_of(row.served), row.default_candidate);
+                        row.match, row.default_candidate);
     text += points_text(row, outcome.ceilings);
     if (!row.audit.empty()) text += audit_text(row);
   }

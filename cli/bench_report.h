@@ -22,7 +22,7 @@ struct BenchPoint {
 
 struct BenchRow {
   Problem problem;
-  Served served = Served::kDefault;
+  std::string match;  // how the candidate came to be: name_of(Served), or "named" by the caller
   std::string candidate;
   std::string default_candidate;
   std::vector<BenchPoint> points;

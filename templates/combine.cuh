@@ -1,13 +1,15 @@
 // Computes  out and lse from the partial results of the splits of splitkv.cuh:
 //           lse = log sum exp(lse_i), out = sum exp(lse_i - lse) * o_i.
-// Grid      (slices of the head dimension * packed rows of a KV head, num_kv_heads, batch).
+// Grid      (slices of the head dimension * packed rows of a KV head, num_kv_heads, batch); of shared
+//           slots, where most sequences have few splits or one, (rows, num_kv_heads, batch).
 // Threads   kCombineThreads.
 // Tiles     one row x combine_columns(head_dim) columns; a lane holds 4 of them (2 at head_dim 64),
-//           the warps share the splits, each with a running maximum of its own.
+//           the warps of a slice share the splits, each with a running maximum of its own.
 // Sync      griddepcontrol_wait: the partials are visible. One __syncthreads: the warps' sums are
-//           visible to the first warp, which writes.
-// Splits    the same plan as in the split kernel, from the same kv_len. One split or none: nothing
-//           to do, the split kernel has written the row. Invariant: the chunk's number decides
+//           visible to the first one of a slice, which writes.
+// Splits    the same plan as in the split kernel, from the same kv_len; of shared slots as it left it
+//           in the workspace. One split or none: nothing to do, the split kernel has written the row.
+//           Invariant: the chunk's number decides
 //           which warp adds it, and a chunk that the row does not see changes no bit.
 #pragma once
 
@@ -89,6 +91,8 @@ __device__ __forceinline__ void combine(const AttentionParams& p) {
   constexpr int kLaneColumns = kColumns / kWarpSize;
   constexpr int kSlices = kHeadDim / kColumns;
   constexpr int kWarps = kCombineThreads / kWarpSize;
+  constexpr int kSplitWarps = kSharesSlots ? kWarps / kSlices : kWarps;  // of a slice
+  static_assert(kSplitWarps > 0, "a CTA has the slices of a row");
   // Splits in flight per warp: one round for all where they fill the device once.
   constexpr int kLoads = 9;
   using Columns = PartialColumns<kLaneColumns, kPacked>;
@@ -99,34 +103,30 @@ __device__ __forceinline__ void combine(const AttentionParams& p) {
 
   const int lane = threadIdx.x % kWarpSize;
   const int warp = threadIdx.x / kWarpSize;
-  const int slice = blockIdx.x % kSlices;
-  const int packed = blockIdx.x / kSlices;
+  const int slice = kSharesSlots ? warp / kSplitWarps : static_cast<int>(blockIdx.x) % kSlices;
+  const int packed = kSharesSlots ? blockIdx.x : blockIdx.x / kSlices;
   const int kv_head = blockIdx.y;
   const int batch_idx = blockIdx.z;
   const int row_block = packed / BLOCK_M;
   const BlockTokens tokens = BlockTokens::of<BLOCK_M>(p, row_block);
   const KeyRange keys = tokens.keys(p, p.kv_len[batch_idx] + p.kv_len_add);
   // The first split that this warp adds.
-  int first_split = warp;
-  int first_slot = batch_idx * p.split_cap;
-  int num_splits;
+  int first_split = warp % kSplitWarps;
+  const bool shares = kSharesSlots && p.split_cap == 0;
+  int num_splits = 0;
   if constexpr (kInvariant) {
     const ChunkPlan plan =
         plan_chunks(chunk_rule(kHeadDim, p.num_kv_heads, p.window), keys, p.split_cap);
     num_splits = plan.num_chunks;
     first_split = (warp - plan.first_chunk % kWarps + kWarps) % kWarps;
-  } else if (kSharesSlots && p.split_cap == 0) {
-    const SharedSplits shared = find_shared_splits(p, tokens, kConfig.block_n, batch_idx, 0);
-    first_slot = shared.first_slot;
-    num_splits = shared.num_splits;
-  } else {
+  } else if (!shares) {
     num_splits = plan_splits(keys, kConfig.block_n, p.split_cap).num_splits;
   }
-  const int64 first = partial_row(kv_head, p.num_row_blocks, row_block, p.num_slots, first_slot,
-                                  BLOCK_M, packed - row_block * BLOCK_M);
-  const float* const lse_partial = p.lse_partial + first * partial_stats(kPacked);
-  const Row* const o_partial = static_cast<const Row*>(p.o_partial) + first * kHeadDim +
-                               slice * kColumns + lane * kLaneColumns;
+  const int64 first = partial_row(kv_head, p.num_row_blocks, row_block, p.num_slots,
+                                  batch_idx * p.split_cap, BLOCK_M, packed - row_block * BLOCK_M);
+  const float* lse_partial = p.lse_partial + first * partial_stats(kPacked);
+  const Row* o_partial = static_cast<const Row*>(p.o_partial) + first * kHeadDim +
+                         slice * kColumns + lane * kLaneColumns;
 
   // Before the wait: what the next kernel reads early was there when the split kernel's own wait ended,
   // and its CTAs begin as soon as those of the split kernel leave. Neighbours that share their reads
@@ -136,10 +136,17 @@ __device__ __forceinline__ void combine(const AttentionParams& p) {
   // Before the early exit too: this grid must not end before the split kernel has.
   griddepcontrol_wait();
   if (!is_early) griddepcontrol_launch_dependents();
+  if (shares) {
+    const SharedPlan plan = shared_plans<BLOCK_M, kPacked>(p)[row_block * p.batch + batch_idx];
+    const int64 rows = static_cast<int64>(plan.first_slot) * BLOCK_M;
+    lse_partial += rows * partial_stats(kPacked);
+    o_partial += rows * kHeadDim;
+    num_splits = plan.num_splits;
+  }
   if (num_splits <= 1) return;
 
   PartialSum<kLaneColumns> sum;
-  for (int split = first_split; split < num_splits; split += kWarps * kLoads) {
+  for (int split = first_split; split < num_splits; split += kSplitWarps * kLoads) {
     float lse[kLoads];
     float factor[kLoads];
     Columns part[kLoads] = {};
@@ -147,8 +154,8 @@ __device__ __forceinline__ void combine(const AttentionParams& p) {
     for (int i = 0; i < kLoads; ++i) {
       lse[i] = negative_infinity();
       factor[i] = 0.0f;
-      if (split + i * kWarps >= num_splits) continue;
-      const int64 at = static_cast<int64>(split + i * kWarps) * BLOCK_M;
+      if (split + i * kSplitWarps >= num_splits) continue;
+      const int64 at = static_cast<int64>(split + i * kSplitWarps) * BLOCK_M;
       if constexpr (kPacked) {
         const float2 stats = reinterpret_cast<const float2*>(lse_partial)[at];
         lse[i] = stats.x;
@@ -165,29 +172,29 @@ __device__ __forceinline__ void combine(const AttentionParams& p) {
       sum.add(lse[i], 1.0f, value);
     }
   }
-#pragma unroll
-  for (int i = 0; i < kLaneColumns; ++i) {
-    values[warp][lane * kLaneColumns + i] = sum.value[i];
-  }
-  if (lane == 0) {
-    maxima[warp] = sum.max;
-    weights[warp] = sum.weight;
-  }
-  __syncthreads();
-  if (warp != 0) return;
-
-#pragma unroll
-  for (int other = 1; other < kWarps; ++other) {
-    float value[kLaneColumns];
+  if constexpr (kSplitWarps > 1) {
 #pragma unroll
     for (int i = 0; i < kLaneColumns; ++i) {
-      value[i] = values[other][lane * kLaneColumns + i];
+      values[warp][lane * kLaneColumns + i] = sum.value[i];
     }
-    sum.add(maxima[other], weights[other], value);
+    if (lane == 0) {
+      maxima[warp] = sum.max;
+      weights[warp] = sum.weight;
+    }
+    __syncthreads();
+    if (warp % kSplitWarps != 0) return;
+#pragma unroll
+    for (int i = 1; i < kSplitWarps; ++i) {
+      const int other = warp + i;
+      float value[kLaneColumns];
+#pragma unroll
+      for (int j = 0; j < kLaneColumns; ++j) value[j] = values[other][lane * kLaneColumns + j];
+      sum.add(maxima[other], weights[other], value);
+    }
   }
   const float inverse = sum.weight > 0.0f ? rcp(sum.weight) : 0.0f;
   const int token = packed / p.group_size;
-  const int head = kv_head * p.group_size + packed % p.group_size;
+  const int head = kv_head * p.group_size + packed - token * p.group_size;
   uint16* const out = static_cast<uint16*>(p.out) + batch_idx * p.out_batch_stride +
                       token * p.out_token_stride + head * p.out_head_stride + slice * kColumns +
                       lane * kLaneColumns;

@@ -81,18 +81,20 @@ LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate, bool 
   if (plan.needs_combine) {
     const auto slices = static_cast<unsigned>(problem.head_dim / combine_columns(problem.head_dim));
     const auto rows = static_cast<unsigned>(problem.num_rows());
-    plan.combine.grid = {slices * rows, kv_heads, batch};
+    plan.combine.grid = {shares ? rows : slices * rows, kv_heads, batch};
     plan.combine.block = {kCombineThreads, 1, 1};
     plan.combine.programmatic = true;
   }
   if (has_partials) {
-    const std::size_t partial_rows = std::size_t{1} * problem.num_kv_heads * plan.num_row_blocks *
-                                     plan.num_slots * config.block_m;
+    const auto partial_rows = static_cast<std::size_t>(num_partial_rows(
+        problem.num_kv_heads, plan.num_row_blocks, plan.num_slots, config.block_m));
+    const std::size_t plans = plan.split_cap == 0 ? std::size_t{1} * plan.num_row_blocks * batch : 0;
     const bool packed = family.packs_partials;
     plan.o_partial_bytes = round_up(partial_rows * problem.head_dim * partial_element_bytes(packed),
                                     kWorkspaceAlignment);
     plan.lse_partial_bytes =
-        round_up(partial_rows * sizeof(float) * partial_stats(packed), kWorkspaceAlignment);
+        round_up(partial_rows * sizeof(float) * partial_stats(packed) + plans * sizeof(SharedPlan),
+                 kWorkspaceAlignment);
   }
   return plan;
 }

@@ -37,7 +37,7 @@ struct LaunchPlan {
   int page_size = 0;   // of paged layouts, else 0
   bool unified = false;
   std::size_t o_partial_bytes = 0;    // at the start of the workspace
-  std::size_t lse_partial_bytes = 0;  // right behind it
+  std::size_t lse_partial_bytes = 0;  // right behind it, with the plans of shared slots
   std::size_t workspace_bytes() const { return o_partial_bytes + lse_partial_bytes; }
 };
 

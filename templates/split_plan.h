@@ -129,12 +129,22 @@ constexpr ChunkPlan plan_chunks(const ChunkRule& rule, KeyRange keys, int split_
   return {keys, first, last - first + 1};
 }
 
+// What the combine needs to know of the splits of sequences that share slots. The split kernels
+// leave it in the workspace, behind lse_partial, [num_row_blocks, batch].
+struct SharedPlan {
+  int first_slot;
+  int num_splits;
+};
+
 // Row of o_partial and lse_partial that holds packed row `row` of a row block's split, which has the
 // slot `slot`: the layout [num_kv_heads, num_row_blocks, num_slots, BLOCK_M].
 constexpr int64 partial_row(int kv_head, int num_row_blocks, int row_block, int num_slots, int slot,
                             int block_m, int row) {
   const int64 block = static_cast<int64>(kv_head) * num_row_blocks + row_block;
   return (block * num_slots + slot) * block_m + row;
+}
+constexpr int64 num_partial_rows(int num_kv_heads, int num_row_blocks, int num_slots, int block_m) {
+  return partial_row(num_kv_heads, num_row_blocks, 0, num_slots, 0, block_m, 0);
 }
 
 }  // namespace attune

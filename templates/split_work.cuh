@@ -29,12 +29,20 @@ struct SplitWork {
   int end;
 };
 
+// packed / group_size, for packed rows below 2^20, with which rounding stays below the half that is
+// added. A division takes five times the code, which is cold where it runs once a launch.
+__device__ __forceinline__ int token_of(const AttentionParams& p, int packed) {
+  const float of_group = rcp(static_cast<float>(p.group_size));
+  return static_cast<int>((static_cast<float>(packed) + 0.5f) * of_group);
+}
+
 // The query tokens of a row block.
 struct BlockTokens {
   int first, last;
 
   template <int kBlockM>
   static __device__ __forceinline__ BlockTokens of(const AttentionParams& p, int row_block) {
+    if (p.num_row_blocks == 1) return {0, p.seqlen_q - 1};
     const int last_row = min((row_block + 1) * kBlockM, p.seqlen_q * p.group_size) - 1;
     return {row_block * kBlockM / p.group_size, last_row / p.group_size};
   }
@@ -59,11 +67,10 @@ constexpr bool kSharesSlots = true;
 constexpr bool kSharesSlots = false;
 #endif
 
-// Those of batch entry `batch_idx`, or where it is negative of the one that has slot `slot`
-// (shared_split_size). Whole warps call it.
+// Those of the batch entry that has slot `slot` (shared_split_size). Whole warps call it.
 __device__ __forceinline__ SharedSplits find_shared_splits(const AttentionParams& p,
                                                            const BlockTokens& tokens, int block_n,
-                                                           int batch_idx, int slot) {
+                                                           int slot) {
   static_assert(kSplitSizes == kWarpSize, "a lane tries a size");
   const int lane = threadIdx.x % kWarpSize;
   const auto num_keys = [&](int of) {
@@ -100,8 +107,7 @@ __device__ __forceinline__ SharedSplits find_shared_splits(const AttentionParams
       const int other = __shfl_up_sync(0xffffffffu, until, lanes);
       if (lane >= lanes) until += other;
     }
-    const bool is_asked = batch_idx < 0 ? before + until > slot : entry == batch_idx;
-    const unsigned found = __ballot_sync(0xffffffffu, is_asked);
+    const unsigned found = __ballot_sync(0xffffffffu, before + until > slot);
     if (found != 0) {
       const int owner = __ffs(found) - 1;
       return {group + owner, before + __shfl_sync(0xffffffffu, until - splits, owner),
@@ -125,7 +131,7 @@ __device__ __forceinline__ bool find_work(const AttentionParams& p, SplitWork& w
   SharedSplits shared{};
   const bool shares = kSharesSlots && p.split_cap == 0;
   if (shares) {
-    shared = find_shared_splits(p, tokens, kConfig.block_n, -1, slot);
+    shared = find_shared_splits(p, tokens, kConfig.block_n, slot);
     if (shared.batch_idx < 0) return false;
     work.batch_idx = shared.batch_idx;
     work.first_slot = shared.first_slot;
@@ -167,6 +173,21 @@ __device__ __forceinline__ bool find_work(const AttentionParams& p, SplitWork& w
   }
 }
 
+// [num_row_blocks, batch]; see SharedPlan.
+template <int kBlockM, bool kPacked>
+__device__ __forceinline__ SharedPlan* shared_plans(const AttentionParams& p) {
+  const int64 rows = num_partial_rows(p.num_kv_heads, p.num_row_blocks, p.num_slots, kBlockM);
+  return reinterpret_cast<SharedPlan*>(p.lse_partial + rows * partial_stats(kPacked));
+}
+// Leaves the sequence's plan to the combine. One thread of every CTA with work calls it, behind the
+// wait for the kernel in front, whose combine may still read the last one.
+template <int kBlockM, bool kPacked = false>
+__device__ __forceinline__ void publish_plan(const AttentionParams& p, const SplitWork& work) {
+  if (!kSharesSlots || p.split_cap != 0 || work.split != 0 || work.kv_head != 0) return;
+  shared_plans<kBlockM, kPacked>(p)[work.row_block * p.batch + work.batch_idx] = {work.first_slot,
+                                                                                 work.num_splits};
+}
+
 // Numbers of packed partial rows: adding kFixedBias leaves the rounded number in the last bits of a
 // float.
 constexpr float kFixedBias = 8388608.0f + 32768.0f;  // 2^23 + 2^15
@@ -201,7 +222,7 @@ __device__ __forceinline__ RowTarget row_target(const AttentionParams& p, const 
     return {at * kHeadDim, p.lse_partial + at * partial_stats(kPacked), 1.0f};
   }
   const int packed = work.first_row + row;
-  const int token = packed / p.group_size;
+  const int token = token_of(p, packed);
   const int head = work.kv_head * p.group_size + packed - token * p.group_size;
   const int64 query = static_cast<int64>(work.batch_idx) * p.seqlen_q + token;
   return {

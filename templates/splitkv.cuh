@@ -553,6 +553,7 @@ __device__ __forceinline__ void splitkv(const AttentionParams& p) {
   griddepcontrol_launch_dependents();
   SplitWork work;
   if (!find_work<kConfig, kHeadDim, kInvariant>(p, work)) return;
+  if (threadIdx.x == 0) publish_plan<kConfig.block_m>(p, work);
   SplitKv<kConfig, kHeadDim, kLayout, kSoftcap, kInvariant> cta{
       p, work, smem, ScoreScale<kSoftcap>(p.sm_scale, p.softcap)};
   cta.start();

@@ -185,6 +185,7 @@ __device__ __forceinline__ void swapab(const AttentionParams& p) {
   griddepcontrol_wait();
   griddepcontrol_launch_dependents();
   if (!has_work && !in_cluster) return;
+  if (threadIdx.x == 0 && has_work) publish_plan<kConfig.block_m>(p, work);
   qk.receive_queries(tiles);
   for (int step = 0; step < tiles.num_steps; ++step) cta.run_step(step);
 

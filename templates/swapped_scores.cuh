@@ -93,7 +93,7 @@ struct SwappedScores {
   __device__ __forceinline__ KeyRange limits_of(int row) const {
     const int packed = work.first_row + row;
     if (packed >= work.num_rows) return {0, 0};
-    const int token = packed / p.group_size;
+    const int token = token_of(p, packed);
     const KeyRange keys = visible_keys(work.kv_len, p.seqlen_q, token, token, p.window, p.causal);
     return {keys.begin, min(keys.end, work.end)};
   }
@@ -133,7 +133,7 @@ struct SwappedScores {
         *reinterpret_cast<uint4*>(smem + to) = make_uint4(0, 0, 0, 0);
         continue;
       }
-      const int token = packed / p.group_size;
+      const int token = token_of(p, packed);
       const int head = work.kv_head * p.group_size + packed - token * p.group_size;
       query_from[i] = queries + work.batch_idx * p.q_batch_stride + token * p.q_token_stride +
                       head * p.q_head_stride;

@@ -79,12 +79,12 @@ struct WgmmaScores : WgmmaOutput<T, 0> {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       // Padding sees what the last row sees.
-      limits[half] = limits_of(min(work.first_row + row(half), last_row) / p.group_size);
+      limits[half] = limits_of(token_of(p, min(work.first_row + row(half), last_row)));
       reference[half] = negative_infinity();
       row_sum[half] = 0.0f;
     }
-    unmasked = {limits_of(last_row / p.group_size).begin,
-                limits_of(work.first_row / p.group_size).end};
+    unmasked = {limits_of(token_of(p, last_row)).begin,
+                limits_of(token_of(p, work.first_row)).end};
     this->clear();
   }
 
@@ -338,9 +338,10 @@ __device__ __forceinline__ void wgmma(const AttentionParams& p) {
   } else if (group == 1) {
     setmaxnreg_inc<240>();
     WgmmaScores<T, kSoftcap> scores(p, work, smem);
+    if (num_tiles > 0) scores.request_queries();
     scores.start();
     if (num_tiles > 0) {
-      scores.load_queries();
+      scores.wait_for_queries();
       scores.run(first_key, num_tiles);
     }
     scores.finish();
@@ -348,9 +349,10 @@ __device__ __forceinline__ void wgmma(const AttentionParams& p) {
   } else {
     setmaxnreg_inc<240>();
     WgmmaValues<T> values{p, work, smem};
+    if (num_tiles > 0) values.request_queries();
     values.clear();
     if (num_tiles > 0) {
-      values.load_queries();
+      values.wait_for_queries();
       values.run(first_key, num_tiles);
     }
     values.write();

@@ -135,6 +135,7 @@ struct WgmmaProducer {
     waited = true;
     griddepcontrol_wait();
     griddepcontrol_launch_dependents();
+    publish_plan<T::BLOCK_M, true>(p, work);
     if (num_tiles > 0) mbarrier_wait_parity(smem + T::asked(), 0);
   }
   template <int kPart>
@@ -223,7 +224,7 @@ struct WgmmaOutput {
     for (int i = 0; i < T::kHalfColumns / 2; ++i) sums[i] = 0.0f;
   }
   // Both warpgroups copy; only the "scores" wait for the copies of all.
-  __device__ __forceinline__ void load_queries() {
+  __device__ __forceinline__ void request_queries() {
     constexpr int kChunks = T::kQueryPanels * (kPanelBytes / 16);
     constexpr int kRows = kConsumers / kChunks;
     constexpr int kCopies = T::BLOCK_M / kRows;
@@ -233,7 +234,7 @@ struct WgmmaOutput {
     const int first_row = thread / kChunks;
     // Of row first_row + lane * kRows in q; -1 is padding.
     const int packed = work.first_row + first_row + lane * kRows;
-    const int token = packed / p.group_size;
+    const int token = token_of(p, packed);
     const int head = packed - token * p.group_size;
     const int64 row_offset =
         packed < work.num_rows ? token * p.q_token_stride + head * p.q_head_stride : -1;
@@ -251,6 +252,8 @@ struct WgmmaOutput {
     }
     cp_async_commit_group();
     warp_arrive(smem + T::asked(), lane);
+  }
+  __device__ __forceinline__ void wait_for_queries() {
     cp_async_wait_group<0>();
     fence_proxy_async();
     if constexpr (kHalf == 0) {

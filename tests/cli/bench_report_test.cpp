@@ -15,7 +15,7 @@ BenchOutcome made_up_bench() {
   outcome.ceilings = {.read_bytes_per_s = 4.5e12, .tensor_flops_per_s = 9e14};
   BenchRow row;
   row.problem = Problem::parse(kTuned);
-  row.served = Served::kExact;
+  row.match = "exact";
   row.candidate = "splitkv/m16n64s2w8/x33";
   row.default_candidate = "splitkv/m16n32s2w8/x66";
   row.points = {{{4096}, {10, 0.05, 9, {}}, {15, 0.5, 9, {}}}};

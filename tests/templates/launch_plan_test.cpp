@@ -69,9 +69,12 @@ TEST(LaunchPlan, NeedsNoCombineAndNoWorkspaceForOneSplit) {
 }
 
 TEST(LaunchPlan, GivesTheCombineOneCtaForEachRowAndSliceOfColumns) {
-  const LaunchPlan plan = plan_launch(sliding_verify(), {"splitkv", {16, 64, 2, 8}, 8});
+  const LaunchPlan plan = plan_launch(sliding_verify(), {"splitkv", {16, 64, 2, 8}, 8}, false);
   EXPECT_TRUE(plan.needs_combine);
   EXPECT_EQ(plan.combine.grid, (Dim3{2 * 16, 16, 3}));  // 256 columns in 2 slices, 8 x 2 rows
+  // Of shared slots a CTA has all slices.
+  EXPECT_EQ(plan_launch(sliding_verify(), {"splitkv", {16, 64, 2, 8}, 8}, true).combine.grid,
+            (Dim3{16, 16, 3}));
   EXPECT_EQ(plan.combine.block, (Dim3{kCombineThreads, 1, 1}));
 }
 
@@ -81,7 +84,10 @@ TEST(LaunchPlan, HoldsEveryPartialRowInTheWorkspace) {
   // kv heads x row blocks x splits of all sequences x BLOCK_M
   const std::size_t rows = std::size_t{16} * 1 * 7 * 32;
   EXPECT_EQ(plan.o_partial_bytes, rows * 256 * 4);
-  EXPECT_EQ(plan.lse_partial_bytes, rows * 4);
+  // Then the plans of 3 sequences, 8 bytes each, in units of 256.
+  EXPECT_EQ(plan.lse_partial_bytes, rows * 4 + 256);
+  EXPECT_EQ(plan_launch(problem, {"splitkv", {32, 64, 2, 8}, 7}, false).lse_partial_bytes,
+            rows * 3 * 4);
 }
 
 TEST(LaunchPlan, KeepsBothPartsOfTheWorkspaceAligned) {
