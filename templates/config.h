@@ -234,15 +234,13 @@ constexpr int swapab_smem_bytes(const KernelConfig& config, int head_dim, KvLayo
 }
 
 // Shared memory of one CTA of the one-round kernel in bytes:
-// a stream of slots a warp | Q | 4 barriers a slot | row maxima and sums of the warps | P | what the
-// CTAs of a cluster send: sums, lse, a barrier.
+// a stream of slots a warp | Q | 4 barriers a slot | row maxima and sums of the warps | P.
 constexpr int oneround_smem_bytes(const KernelConfig& config, int head_dim, KvLayout layout) {
   const int slots = config.num_warps * config.num_stages;
   return (slots * kv_stage_elements(config, head_dim, layout) + config.block_m * head_dim) *
              kBytesPerElement +
          slots * 4 * 8 + config.num_warps * config.block_m * (4 + 4) +
-         config.num_warps * config.block_n * config.block_m * kBytesPerElement +
-         config.block_m * head_dim * 4 + kMaxClusterSplits * config.block_m * 4 + 8;
+         config.num_warps * config.block_n * config.block_m * kBytesPerElement;
 }
 
 // The wgmma kernel: a producer and two consumer warpgroups, 64 rows.

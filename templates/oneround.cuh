@@ -8,14 +8,13 @@
 // Tiles     K and V [BLOCK_N, head_dim] in panels of 64 columns with the 128-byte swizzle, by bulk
 //           tensor copies; num_stages slots a warp. Unified rows: one tile a stage. Tile i of the
 //           split belongs to warp i % num_warps. Queries stay in registers.
-// Smem      slots | Q | barriers | row maxima, then sums per warp | P as fragments | what the CTAs of
-//           a cluster send each other.
+// Smem      slots | Q | barriers | row maxima, then sums per warp | P as fragments.
 // Sync      a warp waits for the copies of its own tile. Per round two __syncthreads: the first
 //           publishes the maxima, and all have read the P and the V of the round before; the second
 //           publishes P, that V is there, and in the last round the sums. With one stage a third one
 //           frees the V slots.
 // Clusters  with merges_in_cluster the CTAs of a row block's splits are one, and merge their results
-//           (cluster_exchange.cuh): no combine.
+//           behind its barrier: no combine.
 // Overlap   keys that were there before the query tokens are under way before griddepcontrol.wait.
 // Limits    Family::static_limits. Rows that no query sees are read up to the buffer's capacity and
 //           whatever they hold changes nothing.
@@ -23,7 +22,6 @@
 //           online softmax (Milakov and Gimelshein, 2018).
 #pragma once
 
-#include "templates/cluster_exchange.cuh"
 #include "templates/config.h"
 #include "templates/device/mma.cuh"
 #include "templates/device/ptx.cuh"
@@ -32,6 +30,7 @@
 #include "templates/device/stream_tiles.cuh"
 #include "templates/params.h"
 #include "templates/split_work.cuh"
+#include "templates/stream_merge.cuh"
 #include "templates/swapped_scores.cuh"
 
 namespace attune {
@@ -40,7 +39,7 @@ template <KernelConfig kConfig, int kHeadDim, KvLayout kLayout, bool kSoftcap>
 struct OneRound {
   using T = OneRoundTraits<kConfig, kHeadDim, kLayout>;
   using Scores = SwappedScores<T, kHeadDim, kSoftcap>;
-  using Exchange = ClusterExchange<T, kHeadDim>;
+  using Merge = StreamMerge<T, kHeadDim, ScoreScale<kSoftcap>>;
   static constexpr int BLOCK_N = T::BLOCK_N;
   static constexpr int kWarps = T::kWarps;
   static constexpr int kRowTiles = Scores::kRowTiles;
@@ -73,15 +72,11 @@ struct OneRound {
     const int64 first_row =
         partial_row(work.kv_head, qk.p.num_row_blocks, work.row_block, qk.p.num_slots,
                     work.first_slot + work.split, T::BLOCK_M, 0);
-    partial_at = (first_row + qk.row_of(0, 0)) * kHeadDim + output_column(column) + lane / 4;
+    partial_at = (first_row + qk.row_of(0, 0)) * kHeadDim + Merge::output_column(column) + lane / 4;
     lse_partial_at = first_row + lse_row();
     compute_here(partial_at);
     compute_here(lse_partial_at);
     clear_output(output);
-  }
-  // Where a column of V goes in a row of the output.
-  static __device__ __forceinline__ int output_column(int column) {
-    return T::kUnified ? unified_value_dim(column) : column;
   }
   // The lanes of a column hold the same rows: the first four see to the lse of the even ones, the
   // next four to that of the odd ones.
@@ -238,8 +233,7 @@ struct OneRound {
     }
   }
 
-  // Writes the rows: where there are other splits fp32 to the cluster or to the workspace, else bf16
-  // to the caller.
+  // Writes the rows: fp32 to the workspace where there are other splits, else bf16 to the caller.
   __device__ __forceinline__ void write() {
     const SplitWork& work = qk.work;
     const int num_rows = min(T::BLOCK_M, work.num_rows - work.first_row);
@@ -268,11 +262,7 @@ struct OneRound {
     }
     rescale_output(output, inverse);
     const bool has_lse = warp == 0 && lse_row() < num_rows;
-    if (work.num_splits > 1 && qk.p.merges_in_cluster != 0) {
-      const Exchange cluster{qk.p, work, qk.smem};
-      if (has_lse) cluster.send_lse(lse_row(), lse);
-      send(cluster, num_rows);
-    } else if (work.num_splits > 1) {
+    if (work.num_splits > 1) {
       if (has_lse) qk.p.lse_partial[lse_partial_at] = lse;
       write_partial(num_rows);
     } else {
@@ -282,22 +272,6 @@ struct OneRound {
   }
 
  private:
-  __device__ __forceinline__ void send(const Exchange& cluster, int num_rows) const {
-#pragma unroll
-    for (int n = 0; n < kRowTiles; ++n) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int row = qk.row_of(n, i);
-        if (row >= num_rows) continue;
-#pragma unroll
-        for (int m = 0; m < kColumnTiles; ++m) {
-          const int column = output_column(warp * kColumns + m * kMmaRows) + lane / 4;
-          cluster.send(row, column, output[m][n][i]);
-          cluster.send(row, column + 8, output[m][n][i + 2]);
-        }
-      }
-    }
-  }
   // Eight lanes write eight columns of a row, a sector.
   __device__ __forceinline__ void write_partial(int num_rows) const {
     const int column = warp * kColumns;
@@ -311,7 +285,7 @@ struct OneRound {
           const int panel = m / kPanelSteps * kPanelColumns;
           float* const to = static_cast<float*>(qk.p.o_partial) + partial_at +
                             (n * kMmaTokens + i) * kHeadDim + m % kPanelSteps * kMmaRows +
-                            output_column(column + panel) - output_column(column);
+                            Merge::output_column(column + panel) - Merge::output_column(column);
           to[0] = output[m][n][i];
           to[8] = output[m][n][i + 2];
         }
@@ -328,7 +302,7 @@ struct OneRound {
       uint16* const to = static_cast<uint16*>(qk.p.out) + offset + lane % 4 * 2;
 #pragma unroll
       for (int m = 0; m < kColumnTiles; ++m) {
-        const int column = output_column(warp * kColumns + m * kMmaRows);
+        const int column = Merge::output_column(warp * kColumns + m * kMmaRows);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const float* const pair = &output[m][n][2 * half];
@@ -355,8 +329,6 @@ __device__ __forceinline__ void oneround(const AttentionParams& p) {
   typename Cta::Scores qk{p, work, smem, scale};
   Cta cta{tiles, qk};
   tiles.start_early();
-  const typename Cta::Exchange cluster{p, work, smem};
-  if (in_cluster) cluster.open();
   cta.start();
   qk.locate_queries();
   griddepcontrol_wait();
@@ -365,9 +337,8 @@ __device__ __forceinline__ void oneround(const AttentionParams& p) {
   if (threadIdx.x == 0 && has_work) publish_plan<kConfig.block_m>(p, work);
   qk.receive_queries(tiles);
   for (int round = 0; round < cta.num_rounds; ++round) cta.run_round(round);
-  if (in_cluster) cluster.wait_for_others();
   if (has_work) cta.write();
-  if (in_cluster && work.num_splits > 1) cluster.merge();
+  if (in_cluster) typename Cta::Merge{p, work, smem, scale, 0}.merge_cluster();
 }
 
 }  // namespace attune

@@ -9,14 +9,14 @@
 namespace attune {
 namespace {
 
-constexpr int kRingRounding = 64;
-
-// Rows that a sequence of this length has a place for.
+// Rows that a sequence of this length has a place for. A ring has room for the longest verify step: at
+// the lengths that are timed it then begins again inside of a tile, as it does at most others.
 std::int64_t rows_of(const Problem& problem, int kv_len) {
-  const bool is_ring = problem.kv_layout == KvLayout::kRing;
-  const int rows = is_ring ? min_ring_capacity(problem) : kv_len;
-  const int multiple = is_ring ? kRingRounding : std::max(problem.page_size, 1);
-  return std::int64_t{1} * (rows + multiple - 1) / multiple * multiple;
+  if (problem.kv_layout == KvLayout::kRing) {
+    return std::max(problem.window + kMaxVerifyTokens - 1, min_ring_capacity(problem));
+  }
+  const int multiple = std::max(problem.page_size, 1);
+  return (std::int64_t{kv_len} + multiple - 1) / multiple * multiple;
 }
 
 }  // namespace

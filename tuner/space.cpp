@@ -196,22 +196,20 @@ bool has_few_keys(const Problem& problem) {
   return problem.window == 0 && max_visible_keys(problem) <= kFewKeys;
 }
 
-// Where a window leaves few keys, a cluster is faster than twice the CTAs and a combine (8.7 against
-// 9.0 us at 16 heads [h200]), and so it is for few keys, with enough CTAs for all of them to be under
-// way at once; else what fills the device once.
+// For few keys a cluster, with enough CTAs for all of them to be under way at once; else what fills the
+// device once. Not for a window: where its ring begins again inside of a tile, which is one more then,
+// a quarter of the keys takes a round more (9.6 against 8.1 us for 4 tokens [h200]).
 int default_split_cap(const Problem& problem, const Family& family, const KernelConfig& config,
                       const DeviceInfo& device) {
   const std::vector<int> caps = split_caps(problem, family, config, device);
   const int row_blocks = ceil_div(problem.num_rows(), config.block_m);
   const auto clusters = [&](int cap) { return merges_in_cluster(family, row_blocks, cap); };
-  const bool is_short = problem.window > 0 || has_few_keys(problem);
-  if (is_short && std::any_of(caps.begin(), caps.end(), clusters)) {
+  if (has_few_keys(problem) && std::any_of(caps.begin(), caps.end(), clusters)) {
     const int bytes = kv_slot_bytes(family, config, problem);
     const int keys =
         bytes / (kv_stage_elements({config.block_m, 1, 1, 1}, problem.head_dim, problem.kv_layout) *
                  kBytesPerElement);
-    const int enough =
-        problem.window > 0 ? kMaxClusterSplits : ceil_div(max_visible_keys(problem), keys);
+    const int enough = ceil_div(max_visible_keys(problem), keys);
     int best = 1;
     for (const int cap : caps) {
       if (!clusters(cap)) continue;
@@ -399,7 +397,9 @@ Candidate default_candidate(const Problem& problem, const DeviceInfo& device,
     // are 15 to 25% faster than one of 16 [h200].
     const int row_blocks = family.num_streams ? 1 : ceil_div(rows, config.block_m);
     const int kv_bytes = distance(kv_slot_bytes(family, config, problem), kDefaultKvBytes);
-    const int block_n = distance(config.block_n, kDefaultBlockN);
+    // More warps make a short round shorter (6.7 against 7.5 us at two tokens [h200]).
+    const bool shares_round = family.fills_sm && has_few_keys(problem);
+    const int block_n = distance(config.block_n, shares_round ? kMmaRows : kDefaultBlockN);
     const int warps = distance(config.num_warps, kDefaultWarps);
     const int cap = std::abs(candidate.split_cap - caps_first);
     // A family that does not split is there for prefills alone.

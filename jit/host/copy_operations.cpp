@@ -100,30 +100,6 @@ void cp_async_mbarrier_arrive(std::uint32_t mbarrier, int noinc) {
   });
 }
 
-void store_async(std::uint32_t address, std::uint32_t value, std::uint32_t mbarrier) {
-  Runner& runner = Runner::enter(__builtin_return_address(0));
-  require_aligned(runner, address, sizeof(value), "st.async");
-  runner.shared(address, sizeof(value), "st.async");
-  const std::uint32_t to = runner.cluster_address(address);
-  const std::uint32_t barrier = runner.cluster_address(mbarrier);
-  if (&runner.cta_of(to) != &runner.cta_of(barrier)) {
-    runner.fail(FaultKind::kInvalidOperand,
-                "st.async whose word and whose mbarrier are in different CTAs");
-  }
-  Checks* const checks = runner.checks();
-  const std::uint64_t check =
-      checks == nullptr
-          ? 0
-          : checks->async_begin(runner.thread(), to, sizeof(value), true, Operation::kStAsync);
-  runner.defer([=, &runner] {
-    std::memcpy(runner.shared(to, sizeof(value), "st.async"), &value, sizeof(value));
-    if (checks != nullptr) {
-      checks->async_end_on_mbarrier(check, barrier, mbarrier_phase(runner, barrier));
-    }
-    mbarrier_complete_tx(runner, barrier, sizeof(value));
-  });
-}
-
 // A bulk load on its way, with everything that its end needs.
 struct Load {
   BulkCopy copy;
@@ -285,7 +261,6 @@ void add_copy_operations(Abi* abi) {
   abi->cp_async_commit_group = cp_async_commit_group;
   abi->cp_async_wait_group = cp_async_wait_group;
   abi->cp_async_mbarrier_arrive = cp_async_mbarrier_arrive;
-  abi->store_async = store_async;
   abi->bulk_load = bulk_load;
   abi->bulk_store = bulk_store;
   abi->bulk_commit_group = bulk_commit_group;

@@ -25,8 +25,7 @@ struct Access {
 };
 
 bool is_async(Operation operation) {
-  return operation == Operation::kCpAsync || operation == Operation::kStAsync ||
-         is_async_proxy(operation);
+  return operation == Operation::kCpAsync || is_async_proxy(operation);
 }
 
 // Whether one of the latest records is of the same stretch and says no less: what a thread reads

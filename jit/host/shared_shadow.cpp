@@ -18,8 +18,6 @@ const char* to_text(Operation operation) {
       return "stmatrix";
     case Operation::kCpAsync:
       return "cp.async";
-    case Operation::kStAsync:
-      return "st.async";
     case Operation::kBulkLoad:
     case Operation::kBulkStore:
       return "cp.async.bulk";

@@ -17,7 +17,6 @@ enum class Operation : std::uint8_t {
   kLdmatrix,
   kStmatrix,
   kCpAsync,
-  kStAsync,
   kBulkLoad,   // cp.async.bulk into shared memory
   kBulkStore,  // cp.async.bulk out of shared memory
   kWgmma,      // an operand

@@ -285,15 +285,6 @@ __device__ __forceinline__ void st_shared_cluster_v4(uint32 address, const uint3
                : "memory");
 }
 
-// One word into the shared memory of a CTA of the cluster; its four bytes count at `mbarrier` of the
-// same CTA. By cluster addresses. Those that wait for the phase see it.
-__device__ __forceinline__ void st_async(uint32 address, uint32 value, uint32 mbarrier) {
-  asm volatile(
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(address),
-      "r"(value), "r"(mbarrier)
-      : "memory");
-}
-
 // True in one lane of those in `mask`, which have to be the active ones; always the same lane.
 __device__ __forceinline__ bool elect_sync(uint32 mask = 0xffffffffu) {
   uint32 elected;

@@ -80,10 +80,8 @@ struct OneRoundTraits
   static constexpr int kSmemMaxima = kSmemBarriers + Slots::kBarrierBytes;
   static constexpr int kSmemSums = kSmemMaxima + kStatsBytes;
   static constexpr int kSmemProbabilities = kSmemSums + kStatsBytes;
-  static constexpr int kSmemExchange =
+  static constexpr int kSmemBytes =
       kSmemProbabilities + Slots::kWarps * Slots::BLOCK_N * Slots::BLOCK_M * kBytesPerElement;
-  static constexpr int kSmemBytes = kSmemExchange + Slots::BLOCK_M * kHeadDim * 4 +
-                                    kMaxClusterSplits * Slots::BLOCK_M * 4 + 8;
   static_assert(kSmemBytes == oneround_smem_bytes(kConfig, kHeadDim, kLayout),
                 "one formula for the size");
 };

@@ -8,7 +8,7 @@
 namespace attune::host {
 
 // Changes whenever the table or a struct below changes: a kernel of another version is not loaded.
-constexpr int kAbiVersion = 2;
+constexpr int kAbiVersion = 1;
 
 constexpr int kMaxTensorRank = 5;
 // Dynamic shared memory of a CTA: what sm_90 gives with opt-in, aligned for every swizzle.
@@ -109,9 +109,6 @@ struct Abi {
   int (*mbarrier_test_wait)(uint32 mbarrier,
                             uint32 parity);  // whether the phase of that parity is complete
   int (*mbarrier_try_wait)(uint32 mbarrier, uint32 parity);  // as test_wait, after waiting for it
-
-  // st.async: a word to a CTA of the cluster, whose mbarrier gets its bytes.
-  void (*store_async)(uint32 address, uint32 value, uint32 mbarrier);
 
   // Bulk copies.
   void (*bulk_load)(const BulkCopy* copy);

@@ -164,10 +164,6 @@ __device__ __forceinline__ void st_shared_cluster_v4(uint32 address, const uint3
       make_uint4(value[0], value[1], value[2], value[3]);
 }
 
-__device__ __forceinline__ void st_async(uint32 address, uint32 value, uint32 mbarrier) {
-  attune_host_abi->store_async(address, value, mbarrier);
-}
-
 __device__ __forceinline__ bool elect_sync(uint32 mask = 0xffffffffu) {
   return attune_host_abi->elect(mask) != 0;
 }

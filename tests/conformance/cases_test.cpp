@@ -59,7 +59,7 @@ TEST(ConformanceCases, AreThoseThatTheFixturesAreOf) {
       {"warp", "3d37c3d084419985345840e7b2321c29"},
       {"async", "0cfe3be6029b47ec41c8e555bbf3fd8e"},
       {"tensor", "cd20bd0d04e8dd45e2c02ebfc8035fc0"},
-      {"cluster", "2e63d4e2e79f62f4049fd4ebe309493a"},
+      {"cluster", "73e788605e63f618f44665696ce1faf3"},
   };
   for (const Group& group : all_groups()) {
     std::string all;

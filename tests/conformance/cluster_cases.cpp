@@ -39,19 +39,6 @@ Case arrive_case(unsigned size, int count) {
   return one;
 }
 
-Case store_async_case(unsigned size) {
-  Case one = cluster_case("store_async", "cluster_store_async", size, 2, 64);
-  const std::size_t num_ctas = one.launch.grid.x;
-  one.launch.smem_bytes = static_cast<int>(256 + size * 64 * 4);
-  one.num_outputs = num_ctas * size * 64;
-  one.inputs = [num_ctas](Random& random) {
-    Words words(num_ctas * 64);
-    for (std::uint32_t& word : words) word = random.bits();
-    return words;
-  };
-  return one;
-}
-
 // `masks`: four bits for each CTA that loads, the first lowest.
 Case multicast_case(unsigned size, int masks, std::uint32_t columns, TensorMapSwizzle swizzle) {
   constexpr int kRows = 6;
@@ -85,8 +72,7 @@ Group cluster_group() {
            multicast_case(2, 0x12, 64, TensorMapSwizzle::kNone),
            multicast_case(2, 0x31, 32, TensorMapSwizzle::k64),
            multicast_case(4, 0xffff, 64, TensorMapSwizzle::k128),
-           multicast_case(4, 0x8fa5, 32, TensorMapSwizzle::k64), store_async_case(2),
-           store_async_case(4)}};
+           multicast_case(4, 0x8fa5, 32, TensorMapSwizzle::k64)}};
 }
 
 Group refused_multicasts() {

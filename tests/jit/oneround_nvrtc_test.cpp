@@ -47,10 +47,9 @@ TEST_F(OneRoundCompileTest, SpillsNothingOnLaterArchitectures) {
       const Variant variant = Variant::parse(text);
       const int smem_bytes =
           oneround_smem_bytes(variant.config, variant.head_dim, variant.kv_layout);
-      if (smem_bytes > architecture_limits(arch).max_smem_per_block_bytes) continue;
+      ASSERT_LE(smem_bytes, architecture_limits(arch).max_smem_per_block_bytes) << text;
       variants.push_back(variant);
     }
-    EXPECT_EQ(variants.size(), std::string_view(arch) == "sm_120" ? 2u : 3u);
     expect_clean(variants, arch);
   }
 }

@@ -102,15 +102,12 @@ TEST(SwapAbSmemBytes, AddsUpByHand) {
 
 TEST(OneRoundSmemBytes, AddsUpByHand) {
   // 4 warps with 3 slots of K and V of 16x256, queries 8x256, P of 64 keys x 8 rows, all bf16; 4
-  // barriers a slot; a maximum and a sum of 8 rows for each warp; 8 rows of 256 floats, a float of 8
-  // rows for each of 16 CTAs, a barrier.
+  // barriers a slot; a maximum and a sum of 8 rows for each warp.
   EXPECT_EQ(oneround_smem_bytes({8, 16, 3, 4}, 256, KvLayout::kRing),
-            2 * (4 * 3 * 2 * 16 * 256 + 8 * 256 + 64 * 8) + 4 * 3 * 4 * 8 + 4 * 8 * (4 + 4) +
-                4 * (8 * 256 + 16 * 8) + 8);
+            2 * (4 * 3 * 2 * 16 * 256 + 8 * 256 + 64 * 8) + 4 * 3 * 4 * 8 + 4 * 8 * (4 + 4));
   // 8 warps with one slot of unified rows of 640.
   EXPECT_EQ(oneround_smem_bytes({16, 16, 1, 8}, 512, KvLayout::kUnified),
-            2 * (8 * 16 * 640 + 16 * 512 + 128 * 16) + 8 * 4 * 8 + 8 * 16 * (4 + 4) +
-                4 * (16 * 512 + 16 * 16) + 8);
+            2 * (8 * 16 * 640 + 16 * 512 + 128 * 16) + 8 * 4 * 8 + 8 * 16 * (4 + 4));
 }
 
 TEST(WgmmaSmemBytes, AddsUpByHand) {

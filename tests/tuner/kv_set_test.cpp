@@ -43,6 +43,9 @@ TEST(KvSet, HasRingsOfOneSize) {
   const char* text = "verify/b3/q4/kv1-5000/h4x2/d64/w100/ring/bf16";
   const KvSet set = set_of(text, kMixed);
   EXPECT_GE(set.capacity, min_ring_capacity(Problem::parse(text)));
+  EXPECT_EQ(kv_set(Problem::parse("decode/b1/q1/kv1-131072/h4x2/d64/w1024/ring/bf16"), {{131072}})
+                .capacity,
+            1024 + 15);
   EXPECT_EQ(set.used_bytes, set.bytes);
   EXPECT_EQ(set.bytes, set_of(text, {1, 1, 1}).bytes);
 }

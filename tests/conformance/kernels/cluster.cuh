@@ -62,34 +62,6 @@ __device__ __forceinline__ void cluster_arrive(const ConformanceParams& p) {
   cluster_sync();
 }
 
-// 64 threads. Every CTA sends its words to every CTA of the cluster, itself included, rotated by its
-// rank. in [CTAs, 64], out [CTAs, sender, 64].
-__device__ __forceinline__ void cluster_store_async(const ConformanceParams& p) {
-  extern __shared__ __align__(1024) unsigned char smem[];
-  const uint32 barrier = smem_address(smem);
-  const uint32 words = barrier + 256;
-  const uint32 thread = threadIdx.x;
-  const uint32 size = static_cast<uint32>(p.args[0]);
-  const uint32 rank = cluster_ctarank();
-  if (thread == 0) {
-    mbarrier_init(barrier, 1);
-    fence_mbarrier_init();
-    mbarrier_arrive_expect_tx(barrier, size * 64 * 4);
-  }
-  __syncwarp();
-  cluster_sync();
-  const uint32 value = p.in[blockIdx.x * 64 + thread];
-  for (uint32 to = 0; to < size; ++to) {
-    const uint32 at = words + (rank * 64 + (thread + rank) % 64) * 4;
-    st_async(mapa(at, to), value ^ to, mapa(barrier, to));
-  }
-  mbarrier_wait_parity(barrier, 0);
-  const uint32* const sent = reinterpret_cast<const uint32*>(smem + 256);
-  for (uint32 from = 0; from < size; ++from) {
-    p.out[(blockIdx.x * size + from) * 64 + thread] = sent[from * 64 + thread];
-  }
-}
-
 // 64 threads. CTA r loads the box at coordinates (args[4 + 2r], args[5 + 2r]) into slot r of every
 // CTA in the mask args[3] >> 4r. args: 1 bytes of a box, 2 words to show.
 // in is the tensor, out [CTAs, words to show].
@@ -127,7 +99,6 @@ __device__ __forceinline__ void cluster_multicast(const ConformanceParams& p) {
 
 ATTUNE_CONFORMANCE_KERNEL(cluster_memory, 64)
 ATTUNE_CONFORMANCE_KERNEL(cluster_arrive, 32)
-ATTUNE_CONFORMANCE_KERNEL(cluster_store_async, 64)
 ATTUNE_CONFORMANCE_KERNEL(cluster_multicast, 64)
 
 #endif  // ATTUNE_CONFORMANCE_SM90
