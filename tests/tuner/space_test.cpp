@@ -293,9 +293,12 @@ TEST(DefaultCandidate, HoldsAllRowsInTheSmallestBlock) {
   EXPECT_EQ(plan_launch(one, default_candidate(one, device)).split.cluster.x, 1u);
   // Few keys: a cluster with room for all of them.
   const Problem brief = Problem::parse("decode/b1/q1/kv1-1024/h32x4/d512/unified/bf16");
-  EXPECT_EQ(default_candidate(brief, device).text(), "oneround/m8n16s1w8/x8");
+  EXPECT_EQ(default_candidate(brief, device).text(), "oneround/m8n32s1w4/x8");
   const Problem separate = Problem::parse("decode/b1/q1/kv1-1024/h32x4/d512/contiguous/bf16");
   EXPECT_EQ(default_candidate(separate, device).text(), "oneround/m8n16s1w4/x16");
+  // Two row blocks.
+  const Problem two = Problem::parse("verify/b1/q2/kv1-1024/h32x4/d512/unified/bf16");
+  EXPECT_EQ(default_candidate(two, device).text(), "oneround/m8n16s2w4/x16");
   const Problem four = Problem::parse("verify/b1/q4/kv1-1024/h32x4/d512/contiguous/bf16");
   EXPECT_EQ(default_candidate(four, device).family, "swapab");
 }
