@@ -48,8 +48,8 @@ TEST(KvPoints, DoNotOverflowAtTheLargestLength) {
 TEST(SelectWinner, TakesTheLeastWorstRegretNotTheBestMean) {
   // The first one is far better on two points and 30% worse on one.
   const auto selection =
-      select_winner(problem_up_to(4), {measured(kSmall, 8, {{1, 1.0}, {2, 1.0}, {4, 13.0}}),
-                                       measured(kLarge, 8, {{1, 1.2}, {2, 1.2}, {4, 10.0}})});
+      select_winner(problem_up_to(4), {measured(kSmall, 8, {{1, 100}, {2, 100}, {4, 1300}}),
+                                       measured(kLarge, 8, {{1, 120}, {2, 120}, {4, 1000}})});
   ASSERT_TRUE(selection);
   EXPECT_EQ(selection->winner.config, kLarge);
   EXPECT_NEAR(selection->worst_regret, 0.2, 1e-12);

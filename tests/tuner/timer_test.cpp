@@ -151,11 +151,11 @@ TEST_F(AttentionTimerTest, StopsEarlyAboveTheAbandonLimit) {
   options.abandon_above_us = 20;
   AttentionTimer timer = make_timer(kProblem);
   const AttentionKernels kernels = load(kProblem);
-  EXPECT_EQ(timer.measure(kernels, kCandidate, 512, options).num_samples, 1);
+  EXPECT_EQ(timer.measure(kernels, kCandidate, 512, options).num_samples, 2);
   options.abandon_above_us = 1;  // not even worth a graph
   int captures = 0;
   device_.on_call = [&](std::string_view call) { captures += call == "capture"; };
-  EXPECT_EQ(timer.measure(kernels, kCandidate, 512, options).num_samples, 1);
+  EXPECT_EQ(timer.measure(kernels, kCandidate, 256, options).num_samples, 1);
   EXPECT_EQ(captures, 0);
 }
 
