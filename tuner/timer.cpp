@@ -363,9 +363,9 @@ Ceilings measure_ceilings(Device& device, const Binary& binary) {
     std::vector<double> samples;
     for (int i = 0; i < sizes.probe_samples; ++i)
       samples.push_back(watch.time_us(stream.get(), work));
-    const Timing timing = summarize(samples);
-    if (timing.num_samples == 0) throw Error("no usable time sample of a probe kernel");
-    return *std::min_element(timing.samples_us.begin(), timing.samples_us.end());
+    std::erase_if(samples, [](double us) { return !std::isfinite(us) || us <= 0; });
+    if (samples.empty()) throw Error("no usable time sample of a probe kernel");
+    return *std::min_element(samples.begin(), samples.end());
   };
 
   Ceilings ceilings;

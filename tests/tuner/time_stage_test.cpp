@@ -130,6 +130,7 @@ TEST_F(TimeCandidates, PlaysTheRematchInTurn) {
   const std::vector<std::pair<int, int>> expected = {{1, 1024}, {2, 1024},  // first pass
                                                      {1, 1024}, {2, 1024},  // rounds
                                                      {1, 1024}, {2, 1024},  //
+                                                     {1, 1024}, {2, 1024},  //
                                                      {1, 1024}, {2, 1024}};
   EXPECT_EQ(log_, expected);
 }
