@@ -45,8 +45,8 @@ struct Measurement {
   int sm_clock_mhz = 0;  // the lowest seen; 0: not known
   int memory_clock_mhz = 0;
   std::string throttle = {};  // what held the clocks back: "power+thermal"
-  bool provisional = false;  // others ran on the device, or its clocks never settled
-  int method = 0;  // version of the way of measuring (tuner/timer.h)
+  bool provisional = false;   // others ran on the device, or its clocks never settled
+  int method = 0;             // version of the way of measuring (tuner/timer.h)
   std::string driver_version;
   std::string created_at;
 };

@@ -122,8 +122,9 @@ std::string evidence_text(const Winner& winner) {
       count_text(winner.measurements.size(), "length"), dropped, clocks_text(sm_mhz, memory_mhz),
       throttles.empty() ? "" : fmt::format(", held back by {}", fmt::join(throttles, ", ")));
   if (winner.provisional()) {
-    text += "provisional: other processes ran on the device, or its clocks never settled; tune "
-            "with --refresh when it is idle\n";
+    text +=
+        "provisional: other processes ran on the device, or its clocks never settled; tune "
+        "with --refresh when it is idle\n";
   }
   return text;
 }

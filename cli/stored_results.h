@@ -34,7 +34,7 @@ struct CandidateRow {
   std::optional<double> worst_regret;  // over kv_points(problem.kv); empty unless timed at all
   std::optional<RejectionRecord> rejected;
   std::size_t rank = 0;  // by the cost model, from 1 on; 0 for pruned ones
-  int registers = 0;  // of the split kernel; 0 when it is not compiled
+  int registers = 0;     // of the split kernel; 0 when it is not compiled
   int smem_bytes = 0;
 };
 

@@ -54,9 +54,10 @@ std::string provisional_text(const TuneReport& report) {
   const auto count = std::count_if(report.winners.begin(), report.winners.end(),
                                    [](const Winner& winner) { return winner.provisional(); });
   if (count == 0) return "";
-  return fmt::format("{} provisional: other processes ran on the device, or its clocks never "
-                     "settled; tune with --refresh when it is idle\n",
-                     count_text(static_cast<std::size_t>(count), "winner"));
+  return fmt::format(
+      "{} provisional: other processes ran on the device, or its clocks never "
+      "settled; tune with --refresh when it is idle\n",
+      count_text(static_cast<std::size_t>(count), "winner"));
 }
 
 std::string counts_text(const TuneReport& report) {

@@ -8,8 +8,7 @@
 namespace attune {
 namespace {
 
-constexpr const char* kPlaces[] = {"libnvidia-ml.so.1",
-                                   "/usr/local/nvidia/lib64/libnvidia-ml.so.1",
+constexpr const char* kPlaces[] = {"libnvidia-ml.so.1", "/usr/local/nvidia/lib64/libnvidia-ml.so.1",
                                    "/usr/lib/wsl/lib/libnvidia-ml.so.1"};
 
 // Listing processes takes longer than a sample; nobody comes and goes that fast.
@@ -30,8 +29,8 @@ class NvmlMonitor : public DeviceMonitor {
   NvmlMonitor(std::shared_ptr<const Nvml> nvml, NvmlDevice device)
       : nvml_(std::move(nvml)), device_(device), clocked_(device) {
     NvmlDevice parent = nullptr;
-    if (nvml_->device_of_mig != nullptr &&
-        nvml_->device_of_mig(device, &parent) == kNvmlSuccess && parent != nullptr) {
+    if (nvml_->device_of_mig != nullptr && nvml_->device_of_mig(device, &parent) == kNvmlSuccess &&
+        parent != nullptr) {
       clocked_ = parent;
     }
   }

@@ -8,8 +8,8 @@
 
 namespace attune {
 
-using NvmlResult = int;     // nvmlReturn_t; 0 is success
-using NvmlDevice = void*;   // nvmlDevice_t
+using NvmlResult = int;    // nvmlReturn_t; 0 is success
+using NvmlDevice = void*;  // nvmlDevice_t
 constexpr NvmlResult kNvmlSuccess = 0;
 constexpr NvmlResult kNvmlInsufficientSize = 7;  // NVML_ERROR_INSUFFICIENT_SIZE
 constexpr int kNvmlClockSm = 1;                  // NVML_CLOCK_SM

@@ -206,26 +206,26 @@ double predicted_us(const Problem& problem, const Candidate& candidate, const De
   const Round round = round_of(problem, candidate, rates);
   const double busy_sms = std::min<double>(device.num_sms, work.num_ctas);
   const double per_sm = std::ceil(work.num_ctas / device.num_sms);  // CTAs of the busiest
-  const double together =
-      std::min<double>(resident_ctas(candidate, plan, device, split), per_sm);
+  const double together = std::min<double>(resident_ctas(candidate, plan, device, split), per_sm);
 
   // Bytes come in by the SM's share of the device (row blocks share what they read), by its port, or
   // by its slots, each of which is under way and then worked on.
   const double key_bytes = kv_stage_elements({1, 1, 1, 1}, problem.head_dim, problem.kv_layout) *
                            double{kBytesPerElement};
   const int streams = family.num_streams ? family.num_streams(config, problem.head_dim) : 1;
-  const double slot_keys = std::min<double>(streams * config.num_stages * config.block_n, work.keys);
+  const double slot_keys =
+      std::min<double>(streams * config.num_stages * config.block_n, work.keys);
   const double slot_us = kLoadUs + kHeldShare * round.alone * cycle_us;
   const double bytes = per_sm * work.keys * key_bytes;
   const double shared_us = bytes * busy_sms / (rates.read_bytes_per_s * work.row_blocks) * 1e6;
   const double port_us = bytes / (kPortBytesPerClock * rates.clock_hz) * 1e6;
-  const double slots_us =
-      slot_keys > 0 ? per_sm / together * work.keys / slot_keys * slot_us : 0;
+  const double slots_us = slot_keys > 0 ? per_sm / together * work.keys / slot_keys * slot_us : 0;
 
   const double rounds = std::ceil(work.keys / round.keys) * std::ceil(per_sm / together);
   const double compute_us = rounds * std::max(round.alone, together * round.shared) * cycle_us;
   return kLaunchUs + kLoadUs + kRowUs * config.block_m * problem.head_dim / 512 +
-         overlapped({shared_us, port_us, slots_us, compute_us}) + merge_cycles(problem, candidate) * cycle_us +
+         overlapped({shared_us, port_us, slots_us, compute_us}) +
+         merge_cycles(problem, candidate) * cycle_us +
          partials_us(problem, candidate, plan, work, rates);
 }
 

@@ -30,10 +30,10 @@ void leave_out(std::size_t count, Effort effort, const Candidate& default_candid
       kept.push_back(candidate);
       continue;
     }
-    space->pruned.push_back({candidate,
-                             {RejectReason::kSlow,
-                              fmt::format("rank={} of {} by the cost model: effort {} tries {}",
-                                          i + 1, space->kept.size(), name_of(effort), count)}});
+    space->pruned.push_back(
+        {candidate,
+         {RejectReason::kSlow, fmt::format("rank={} of {} by the cost model: effort {} tries {}",
+                                           i + 1, space->kept.size(), name_of(effort), count)}});
   }
   space->kept = std::move(kept);
 }
@@ -48,8 +48,8 @@ SearchPlan plan_search(const Problem& problem, const DeviceInfo& device, Effort 
   if (kept.empty()) return plan;
   plan.default_candidate = default_candidate(problem, device, disabled);
   const EffortPlan effort_plan = plan_of(effort);
-  const auto share = static_cast<std::size_t>(
-      std::ceil(effort_plan.share * static_cast<double>(kept.size())));
+  const auto share =
+      static_cast<std::size_t>(std::ceil(effort_plan.share * static_cast<double>(kept.size())));
   const std::size_t count = std::max(effort_plan.least_candidates, share);
   if (count < kept.size()) {
     kept = ranked(problem, kept, device);

@@ -16,7 +16,7 @@ using Points = std::map<int, const Measurement*>;
 struct Contender {
   const Candidate* candidate;
   Points points;
-  double regret;     // the worst
+  double regret;      // the worst
   double half_width;  // of the median's interval where that is, in regret
 };
 
@@ -187,8 +187,8 @@ std::optional<Selection> select_winner(const Problem& problem,
   };
   std::vector<Contender> proven;
   for (const Contender& one : contenders) {
-    const bool may_win = defender == contenders.end() || *one.candidate == rematch.defending ||
-                         gain_of(one).low > 0;
+    const bool may_win =
+        defender == contenders.end() || *one.candidate == rematch.defending || gain_of(one).low > 0;
     if (may_win) proven.push_back(one);
   }
   const Contender winner = best_of(problem, proven, rematch.defending);

@@ -36,9 +36,9 @@ constexpr double kProofRisk = 0.001;
 
 // What the rematch adds to the measurements.
 struct Rematch {
-  std::vector<Candidate> finalists;  // empty: there was none, every candidate is one
+  std::vector<Candidate> finalists;    // empty: there was none, every candidate is one
   std::optional<Candidate> defending;  // the default, where it was timed
-  std::map<Candidate, Gain> gains;   // over the default; of other finalists
+  std::map<Candidate, Gain> gains;     // over the default; of other finalists
 };
 
 struct Selection {

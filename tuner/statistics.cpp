@@ -52,8 +52,8 @@ int bound_rank(int n, double risk) {
 Interval median_interval(std::vector<double> samples, double risk) {
   if (samples.empty()) throw InvalidArgument("no samples have no median");
   std::sort(samples.begin(), samples.end());
-  const auto rank = static_cast<std::size_t>(
-      std::max(1, bound_rank(static_cast<int>(samples.size()), risk)));
+  const auto rank =
+      static_cast<std::size_t>(std::max(1, bound_rank(static_cast<int>(samples.size()), risk)));
   return {samples[rank - 1], samples[samples.size() - rank]};
 }
 

@@ -193,9 +193,9 @@ class TimeRun {
       if (!range.complete) return;
       const auto regrets = worst_regrets(measurements_of(result_of(range), {}), points_of(range));
       if (regrets.empty()) return;
-      const auto leader = std::min_element(
-          regrets.begin(), regrets.end(),
-          [](const auto& a, const auto& b) { return a.second < b.second; });
+      const auto leader =
+          std::min_element(regrets.begin(), regrets.end(),
+                           [](const auto& a, const auto& b) { return a.second < b.second; });
       const std::size_t idx = idx_of(leader->first);
       if (finalists.size() <= 1 || has_played(idx, range)) return;
       std::erase_if(finalists, [&](std::size_t one) { return failed_.count(one) > 0; });
@@ -227,8 +227,8 @@ class TimeRun {
   // A B C A B C at every point; these samples replace the earlier ones.
   void play(RangeState& range, const std::set<std::size_t>& finalists) {
     for (const int length : range.lengths) {
-      const bool played = std::any_of(
-          plays_[length].begin(), plays_[length].end(), [&](const Play& play) {
+      const bool played =
+          std::any_of(plays_[length].begin(), plays_[length].end(), [&](const Play& play) {
             return std::all_of(finalists.begin(), finalists.end(), [&](std::size_t idx) {
               return failed_.count(idx) > 0 || play.rounds.count(idx) > 0;
             });

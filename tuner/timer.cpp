@@ -335,8 +335,8 @@ Timing AttentionTimer::State::measure(const AttentionKernels& kernels, const Can
       for (int i = 0; i < num_launches; ++i) launch(static_cast<std::size_t>(i));
     });
     known = captured
-                .insert_or_assign(
-                    candidate, Captured{kernels.split.function, std::move(graph), num_launches})
+                .insert_or_assign(candidate,
+                                  Captured{kernels.split.function, std::move(graph), num_launches})
                 .first;
   }
   Timing timing = sample(known->second, options);

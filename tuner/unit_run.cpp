@@ -227,8 +227,7 @@ std::optional<Timing> UnitRun::measure(AttentionTimer& timer, const Candidate& c
                                        int kv_len, const TimerOptions& options) {
   const Binary& binary = *context_.compiles.find(candidate.variant(unit_.problem));
   try {
-    return timer.judge(kernels_.load(binary, unit_.problem, candidate), candidate, kv_len,
-                       options);
+    return timer.judge(kernels_.load(binary, unit_.problem, candidate), candidate, kv_len, options);
   } catch (const CudaError& error) {
     reject(candidate, Stage::kTime, {RejectReason::kLaunch, error.what()});
     require_usable(context_.device, candidate);

@@ -22,7 +22,7 @@ struct PendingUnit {
   std::vector<KvRange> ranges;
   std::vector<Candidate> defaults;      // of each range
   std::vector<std::string> candidates;  // of each range: digest_of_candidates
-  CandidateSpace space;             // of all ranges together
+  CandidateSpace space;                 // of all ranges together
 };
 
 struct UnitContext {

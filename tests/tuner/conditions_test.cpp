@@ -16,8 +16,10 @@ class FakeMonitor : public DeviceMonitor {
 const auto kSelf = static_cast<unsigned>(getpid());
 
 TEST(ConditionsBetween, KeepTheLowerClockAndEveryReason) {
-  const DeviceState before{.sm_clock_mhz = 1980, .memory_clock_mhz = 3201, .throttle = 0, .processes = {}};
-  const DeviceState after{.sm_clock_mhz = 1965, .memory_clock_mhz = 0, .throttle = kThrottlePower, .processes = {}};
+  const DeviceState before{
+      .sm_clock_mhz = 1980, .memory_clock_mhz = 3201, .throttle = 0, .processes = {}};
+  const DeviceState after{
+      .sm_clock_mhz = 1965, .memory_clock_mhz = 0, .throttle = kThrottlePower, .processes = {}};
   const Conditions conditions = conditions_between(before, after, 0);
   EXPECT_EQ(conditions.sm_clock_mhz, 1965);
   EXPECT_EQ(conditions.memory_clock_mhz, 3201);
@@ -27,7 +29,8 @@ TEST(ConditionsBetween, KeepTheLowerClockAndEveryReason) {
 }
 
 TEST(ConditionsBetween, AreNotSteadyWhenAClockJumps) {
-  const DeviceState high{.sm_clock_mhz = 1980, .memory_clock_mhz = 3201, .throttle = 0, .processes = {}};
+  const DeviceState high{
+      .sm_clock_mhz = 1980, .memory_clock_mhz = 3201, .throttle = 0, .processes = {}};
   DeviceState low = high;
   low.sm_clock_mhz = 1800;
   EXPECT_FALSE(conditions_between(high, low, 0).steady);

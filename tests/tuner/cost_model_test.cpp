@@ -129,11 +129,11 @@ TEST(CostModel, KnowsWhatHasToBeSlower) {
 }
 
 TEST(CostModel, GivesEveryCandidateOfEveryProblemATime) {
-  for (const char* text :
-       {"decode/b8/q1/kv1-65536/h32x4/d512/unified/bf16", "verify/b1/q8/kv1-8192/h32x4/d512/invariant/contiguous/bf16",
-        "prefill/b1/q512/kv512-8192/h32x4/d512/contiguous/bf16",
-        "verify/b2/q4/kv1-131072/h32x16/d256/w1024/ring/bf16",
-        "decode/b1/q1/kv1-4096/h8x1/d64/p64/paged/bf16"}) {
+  for (const char* text : {"decode/b8/q1/kv1-65536/h32x4/d512/unified/bf16",
+                           "verify/b1/q8/kv1-8192/h32x4/d512/invariant/contiguous/bf16",
+                           "prefill/b1/q512/kv512-8192/h32x4/d512/contiguous/bf16",
+                           "verify/b2/q4/kv1-131072/h32x16/d256/w1024/ring/bf16",
+                           "decode/b1/q1/kv1-4096/h8x1/d64/p64/paged/bf16"}) {
     const Problem problem = Problem::parse(text);
     for (const char* arch : {"sm_80", "sm_90a", "sm_120", "host"}) {
       const DeviceInfo device = architecture_limits(arch);
@@ -189,8 +189,8 @@ TEST(CostModel, LeavesTheBestWithinEveryEffort) {
       const std::size_t tried = std::max(share, plan.least_candidates);
       ++count;
       if (!has_within(one, tried, 0.02)) ++missed;
-      const auto end = one.times_us.begin() +
-                       static_cast<long>(std::min(tried, one.times_us.size()));
+      const auto end =
+          one.times_us.begin() + static_cast<long>(std::min(tried, one.times_us.size()));
       worst = std::max(worst, *std::min_element(one.times_us.begin(), end) / one.best_us - 1);
     }
     std::printf("effort %s: %.0f of %.0f lengths lose over 2%%, the worst %.1f%%\n",
@@ -250,8 +250,9 @@ TEST(CostModel, KeepsTheWinnersThatItWasNotFittedTo) {
                   std::string(cells[8]).c_str(), problem.c_str(), 100 * loss);
     }
   }
-  std::printf("%d of %d winners are in a normal search; without one the default is at most %.1f%% slower\n",
-              num_kept, num_winners, 100 * worst);
+  std::printf(
+      "%d of %d winners are in a normal search; without one the default is at most %.1f%% slower\n",
+      num_kept, num_winners, 100 * worst);
   EXPECT_GT(num_kept, num_winners * 9 / 10);
 }
 

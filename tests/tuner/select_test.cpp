@@ -163,11 +163,13 @@ TEST(SelectWinner, NobodyReplacesTheDefaultWithoutAProof) {
                                                   measured(kSmall, 8, {{1, 100}})};
   const Candidate lucky = all[0].candidate, sure = all[1].candidate, defending = all[2].candidate;
   const auto unproven =
-      select_winner(problem_up_to(1), all, with_default(defending, {{lucky, {-0.02, 0.1}}, {sure, {-0.1, 0.07}}}, all));
+      select_winner(problem_up_to(1), all,
+                    with_default(defending, {{lucky, {-0.02, 0.1}}, {sure, {-0.1, 0.07}}}, all));
   EXPECT_EQ(unproven->winner, defending);
   EXPECT_EQ(unproven->over_default.median, 0);
   const auto proven =
-      select_winner(problem_up_to(1), all, with_default(defending, {{lucky, {-0.02, 0.1}}, {sure, {0.03, 0.07}}}, all));
+      select_winner(problem_up_to(1), all,
+                    with_default(defending, {{lucky, {-0.02, 0.1}}, {sure, {0.03, 0.07}}}, all));
   EXPECT_EQ(proven->winner, sure);
   EXPECT_EQ(proven->over_default.low, 0.03);
 }
@@ -184,7 +186,8 @@ TEST(SelectWinner, OnlyFinalistsWin) {
 
 TEST(SelectWinner, WithoutPairsTheIntervalsHaveToLieApart) {
   const auto winner = [&](double half) {
-    const std::vector<CandidateMeasurements> all = {uncertain(1, 95, half), uncertain(8, 100, half)};
+    const std::vector<CandidateMeasurements> all = {uncertain(1, 95, half),
+                                                    uncertain(8, 100, half)};
     Rematch rematch;
     rematch.defending = all[1].candidate;
     return select_winner(problem_up_to(1), all, rematch)->winner.split_cap;

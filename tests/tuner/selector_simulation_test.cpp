@@ -72,8 +72,8 @@ class Simulation {
 
   double sample(double true_us) {
     if (uniform_(random_) < noise_.outliers) {
-      constexpr double kWild[] = {0.7, 0.5, 1.4, 3.0, 0.0, -1.0,
-                                  std::numeric_limits<double>::quiet_NaN()};
+      constexpr double kWild[] = {
+          0.7, 0.5, 1.4, 3.0, 0.0, -1.0, std::numeric_limits<double>::quiet_NaN()};
       return true_us * kWild[random_() % std::size(kWild)];
     }
     return true_us * (1 + noise_.sigma * normal_(random_));

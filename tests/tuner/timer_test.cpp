@@ -182,7 +182,10 @@ class ClockedTimerTest : public AttentionTimerTest, public DeviceMonitor {
     };
   }
   DeviceState read() override {
-    return {.sm_clock_mhz = clock_mhz(device_.now_us), .memory_clock_mhz = 3201, .throttle = throttle, .processes = processes};
+    return {.sm_clock_mhz = clock_mhz(device_.now_us),
+            .memory_clock_mhz = 3201,
+            .throttle = throttle,
+            .processes = processes};
   }
   Timing measure() {
     AttentionTimer timer = make_timer(kProblem);
@@ -229,7 +232,8 @@ TEST(JudgedLengths, OfABatchAreAlikeAndUnlike) {
   using Mixes = std::vector<std::vector<int>>;
   EXPECT_EQ(of("decode/b4/q1/kv1-1024/h4x2/d64/contiguous/bf16", 1000),
             (Mixes{{1000, 1000, 1000, 1000}, {250, 500, 750, 1000}}));
-  EXPECT_EQ(of("decode/b4/q1/kv1-1024/h4x2/d64/contiguous/bf16", 2), (Mixes{{2, 2, 2, 2}, {1, 1, 1, 2}}));
+  EXPECT_EQ(of("decode/b4/q1/kv1-1024/h4x2/d64/contiguous/bf16", 2),
+            (Mixes{{2, 2, 2, 2}, {1, 1, 1, 2}}));
   EXPECT_EQ(of("decode/b1/q1/kv1-1024/h4x2/d64/contiguous/bf16", 1000), (Mixes{{1000}}));
   EXPECT_EQ(of("decode/b2/q1/kv1-1024/h4x2/d64/w64/ring/bf16", 1000), (Mixes{{1000, 1000}}));
 }

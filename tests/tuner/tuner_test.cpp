@@ -150,8 +150,7 @@ TEST_F(TunerTest, ANewCandidateIsTimedWithTheFinalistsAlone) {
   store_->put_winner(device_.info(), winner);
 
   TuneReport report;
-  const auto launches =
-      timed_launches(device_, [&] { report = tune(options); });
+  const auto launches = timed_launches(device_, [&] { report = tune(options); });
   EXPECT_EQ(report.num_cached, 0u);
   EXPECT_EQ(report.num_tuned, 1u);
   EXPECT_GT(launches.count(added.variant(kProblem)), 0u);
