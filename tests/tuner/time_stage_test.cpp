@@ -254,7 +254,7 @@ TEST_F(TimeCandidates, PlaysMoreRoundsWhileTimesSpread) {
   have_candidates(2);
   request_.ranges = {{1024, 1024}};
   int next = 0;
-  time_us_ = [&](const Candidate&, int) { return 10.0 + 0.3 * (next++ % 3); };
+  time_us_ = [&](const Candidate&, int) { return 10.0 + 0.2 * (next++ % 3); };
   time_candidates(request_);
   EXPECT_EQ(count(2, 1024), 1 + request_.plan.max_rounds);
 }
