@@ -21,13 +21,13 @@ namespace attune {
 constexpr int kTimingMethod = 3;  // 3: batches of like and of unlike lengths; wild samples dropped
 
 struct Timing {
-  double median_us = 0;  // per launch, combine included
-  double spread_us = 0;  // half the interquartile range
-  Interval median_in;    // 95% confidence; the whole range of fewer than 6 samples
+  double median_us = 0;     // per launch, combine included
+  double spread_us = 0;     // half the interquartile range
+  Interval median_in = {};  // 95% confidence; the whole range of fewer than 6 samples
   int num_samples = 0;
   int num_dropped = 0;  // wild ones, and those of windows in which a clock jumped
-  std::vector<double> samples_us;
-  Conditions conditions;
+  std::vector<double> samples_us = {};
+  Conditions conditions = {};
 };
 
 // Of the samples that are not wild (tuner/statistics.h); num_samples is 0 when none is left.
