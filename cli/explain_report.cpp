@@ -100,9 +100,12 @@ std::string evidence_text(const Winner& winner) {
                         winner.default_candidate, percent_text(winner.margin_default),
                         percent_text(winner.margin_default_low));
   }
-  if (!winner.runner_up.empty()) {
+  if (!winner.runner_up.empty() && winner.margin_runner_up >= 0) {
     text += fmt::format("over the runner-up {}: {} of worst regret\n", winner.runner_up,
                         percent_text(winner.margin_runner_up));
+  } else if (!winner.runner_up.empty()) {
+    text += fmt::format("{} has {} less of worst regret, but is not surely faster\n",
+                        winner.runner_up, percent_text(-winner.margin_runner_up));
   }
   int samples = 0, dropped = 0, sm_mhz = 0, memory_mhz = 0;
   std::set<std::string> throttles;

@@ -66,6 +66,20 @@ TEST(Explain, ShowsTheEvidenceOfTheWinner) {
   EXPECT_EQ(json["winner"]["measurements"][0]["provisional"], false);
 }
 
+TEST(Explain, SaysWhyABetterNumberDidNotWin) {
+  const Cache cache;
+  Winner winner = store_made_up_winner(*cache.store);
+  winner.default_candidate = winner.candidate.text();
+  winner.margin_runner_up = -0.04;
+  cache.store->put_winner(made_up_gpu(), winner);
+  const std::string text = explain_text(cache.explain(kTuned));
+  EXPECT_NE(
+      text.find(winner.runner_up + " has 4.0% less of worst regret, but is not surely faster"),
+      std::string::npos)
+      << text;
+  EXPECT_EQ(text.find("over the default"), std::string::npos);
+}
+
 TEST(Explain, RanksWhatWasNotTimed) {
   const Cache cache;
   const Explanation explanation = cache.explain(kTuned);
