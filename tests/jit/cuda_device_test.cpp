@@ -71,7 +71,9 @@ TEST_F(CudaDeviceTest, IsWatchedByItsUuid) {
   if (state.sm_clock_mhz == 0) GTEST_SKIP() << "no NVML on this machine";
   EXPECT_GT(state.memory_clock_mhz, 0);
   // With a context, this process is on the list under one number or another.
-  if (state.processes) EXPECT_GE(state.processes->size(), 1u);
+  if (state.processes) {
+    EXPECT_GE(state.processes->size(), 1u);
+  }
   DeviceInfo other = device().info();
   other.uuid = "GPU-00000000-0000-0000-0000-000000000000";
   EXPECT_EQ(open_device_monitor(other)->read().sm_clock_mhz, 0);
