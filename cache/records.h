@@ -1,6 +1,7 @@
 // The rows of the tuning cache as values.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -37,8 +38,15 @@ struct Measurement {
   int kv_len = 0;
   double median_us = 0;
   double spread_us = 0;  // half the interquartile range
+  double low_us = 0;     // the median's 95% confidence interval; both 0: not known
+  double high_us = 0;
   int num_samples = 0;
-  int method = 0;  // version of the way of measuring (tuner/timer.h)
+  int num_dropped = 0;   // wild samples, and those of moments at which a clock jumped
+  int sm_clock_mhz = 0;  // the lowest seen; 0: not known
+  int memory_clock_mhz = 0;
+  std::string throttle = {};  // what held the clocks back: "power+thermal"
+  bool provisional = false;   // others ran on the device, or its clocks never settled
+  int method = 0;             // version of the way of measuring (tuner/timer.h)
   std::string driver_version;
   std::string created_at;
 };
@@ -60,11 +68,21 @@ struct Winner {
   std::string runner_up;                  // candidate text; empty when it was alone
   double margin_runner_up = 0;            // worst regret of the runner-up minus the winner's
   std::string default_candidate;
-  double margin_default =
-      0;  // geometric mean of default time / winner time over the points, minus 1
+  // Default time / winner time - 1, the median over pairs of samples averaged over the points, and
+  // what it is at least with 99.9% confidence; 0 for the default itself.
+  double margin_default = 0;
+  double margin_default_low = 0;
   int method = 0;
+  std::string effort;      // of the tune: "quick", "normal", "exhaustive"; empty: not known
+  std::string candidates;  // digest of the candidates it was chosen from; empty: not known
   std::string driver_version;
   std::string created_at;
+
+  // Whether the times it was chosen by may not be the device's own.
+  bool provisional() const {
+    return std::any_of(measurements.begin(), measurements.end(),
+                       [](const Measurement& point) { return point.provisional; });
+  }
 };
 
 enum class Stage { kPrune, kCompile, kVerify, kTime };

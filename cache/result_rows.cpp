@@ -16,14 +16,23 @@ constexpr const char* kInsideProblem =
     " WHERE m.gpu_id = ? AND m.toolchain_id = ? AND p.shape = ? AND p.kv_min = p.kv_max"
     " AND p.kv_min BETWEEN ? AND ?";
 constexpr const char* kPointColumns =
-    " p.kv_min, m.median_us, m.spread_us, m.num_samples, m.method, m.driver_version, m.created_at";
+    " p.kv_min, m.median_us, m.spread_us, m.low_us, m.high_us, m.num_samples, m.num_dropped,"
+    " m.sm_clock_mhz, m.memory_clock_mhz, m.throttle, m.provisional, m.method, m.driver_version,"
+    " m.created_at";
 
 Measurement read_point(Query& query) {
   Measurement point;
   point.kv_len = query.integer();
   point.median_us = query.real();
   point.spread_us = query.real();
+  point.low_us = query.real();
+  point.high_us = query.real();
   point.num_samples = query.integer();
+  point.num_dropped = query.integer();
+  point.sm_clock_mhz = query.integer();
+  point.memory_clock_mhz = query.integer();
+  point.throttle = query.text();
+  point.provisional = query.integer() != 0;
   point.method = query.integer();
   point.driver_version = query.text();
   point.created_at = query.text();
@@ -43,15 +52,22 @@ void put_measurement_row(SQLite::Database& db, const Scope& scope, const Problem
   point.kv = {measurement.kv_len, measurement.kv_len};
   execute(db,
           "INSERT INTO measurements (gpu_id, problem_id, candidate_id, toolchain_id, median_us,"
-          " spread_us, num_samples, method, driver_version, created_at)"
-          " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+          " spread_us, low_us, high_us, num_samples, num_dropped, sm_clock_mhz, memory_clock_mhz,"
+          " throttle, provisional, method, driver_version, created_at)"
+          " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
           " ON CONFLICT (gpu_id, problem_id, candidate_id, toolchain_id) DO UPDATE SET"
           " median_us = excluded.median_us, spread_us = excluded.spread_us,"
-          " num_samples = excluded.num_samples, method = excluded.method,"
+          " low_us = excluded.low_us, high_us = excluded.high_us,"
+          " num_samples = excluded.num_samples, num_dropped = excluded.num_dropped,"
+          " sm_clock_mhz = excluded.sm_clock_mhz, memory_clock_mhz = excluded.memory_clock_mhz,"
+          " throttle = excluded.throttle, provisional = excluded.provisional,"
+          " method = excluded.method,"
           " driver_version = excluded.driver_version, created_at = excluded.created_at",
           scope.gpu_id, put_problem(db, point), candidate_id, scope.toolchain_id,
-          measurement.median_us, measurement.spread_us, measurement.num_samples, measurement.method,
-          measurement.driver_version,
+          measurement.median_us, measurement.spread_us, measurement.low_us, measurement.high_us,
+          measurement.num_samples, measurement.num_dropped, measurement.sm_clock_mhz,
+          measurement.memory_clock_mhz, measurement.throttle, measurement.provisional ? 1 : 0,
+          measurement.method, measurement.driver_version,
           measurement.created_at.empty() ? utc_now() : measurement.created_at);
 }
 

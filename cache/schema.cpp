@@ -165,7 +165,22 @@ CREATE VIEW rejection_list AS
     JOIN candidates ON candidates.id = rejections.candidate_id;
 )sql";
 
-constexpr std::array kMigrations = {Migration{1, kVersion1}};
+// How a measurement was taken and how sure it is; what a winner was chosen from, and how surely.
+constexpr const char* kVersion2Evidence = R"sql(
+ALTER TABLE measurements ADD COLUMN low_us REAL NOT NULL DEFAULT 0;   -- the median's 95% interval
+ALTER TABLE measurements ADD COLUMN high_us REAL NOT NULL DEFAULT 0;  -- both 0: not known
+ALTER TABLE measurements ADD COLUMN num_dropped INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE measurements ADD COLUMN sm_clock_mhz INTEGER NOT NULL DEFAULT 0;      -- 0: not known
+ALTER TABLE measurements ADD COLUMN memory_clock_mhz INTEGER NOT NULL DEFAULT 0;  -- 0: not known
+ALTER TABLE measurements ADD COLUMN throttle TEXT NOT NULL DEFAULT '';            -- 'power+thermal'
+ALTER TABLE measurements ADD COLUMN provisional INTEGER NOT NULL DEFAULT 0
+  CHECK (provisional IN (0, 1));
+ALTER TABLE winners ADD COLUMN margin_default_low REAL NOT NULL DEFAULT 0;
+ALTER TABLE winners ADD COLUMN effort TEXT NOT NULL DEFAULT '';      -- '': not known
+ALTER TABLE winners ADD COLUMN candidates TEXT NOT NULL DEFAULT '';  -- digest; '': not known
+)sql";
+
+constexpr std::array kMigrations = {Migration{1, kVersion1}, Migration{2, kVersion2Evidence}};
 static_assert(kMigrations.back().version == kSchemaVersion);
 
 constexpr int kNumTables = 10;

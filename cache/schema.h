@@ -10,7 +10,7 @@ class Database;
 
 namespace attune {
 
-constexpr int kSchemaVersion = 1;
+constexpr int kSchemaVersion = 2;
 // PRAGMA application_id of a tuning cache, "atun": tells it from the database of another program.
 constexpr int kApplicationId = 0x6174756e;
 

@@ -139,13 +139,19 @@ void copy_results(SQLite::Database& db) {
                   kMapGpuProblemToolchain, kMapBinary));
   execute(db, fmt::format(
                   "INSERT INTO main.measurements (gpu_id, problem_id, candidate_id, toolchain_id,"
-                  " median_us, spread_us, num_samples, method, driver_version, created_at)"
-                  " SELECT g.id, p.id, c.id, t.id, s.median_us, s.spread_us, s.num_samples,"
-                  " s.method, s.driver_version, s.created_at"
+                  " median_us, spread_us, low_us, high_us, num_samples, num_dropped, sm_clock_mhz,"
+                  " memory_clock_mhz, throttle, provisional, method, driver_version, created_at)"
+                  " SELECT g.id, p.id, c.id, t.id, s.median_us, s.spread_us, s.low_us, s.high_us,"
+                  " s.num_samples, s.num_dropped, s.sm_clock_mhz, s.memory_clock_mhz, s.throttle,"
+                  " s.provisional, s.method, s.driver_version, s.created_at"
                   " FROM source.measurements s{} WHERE true"
                   " ON CONFLICT (gpu_id, problem_id, candidate_id, toolchain_id)"
                   " DO UPDATE SET median_us = excluded.median_us, spread_us = excluded.spread_us,"
-                  " num_samples = excluded.num_samples, method = excluded.method,"
+                  " low_us = excluded.low_us, high_us = excluded.high_us,"
+                  " num_samples = excluded.num_samples, num_dropped = excluded.num_dropped,"
+                  " sm_clock_mhz = excluded.sm_clock_mhz,"
+                  " memory_clock_mhz = excluded.memory_clock_mhz, throttle = excluded.throttle,"
+                  " provisional = excluded.provisional, method = excluded.method,"
                   " driver_version = excluded.driver_version, created_at = excluded.created_at"
                   " WHERE excluded.created_at > created_at",
                   kMapGpuProblemToolchain));
@@ -173,16 +179,19 @@ void copy_winners(SQLite::Database& db, ImportResult* result) {
       db, fmt::format(
               "INSERT INTO main.winners (gpu_id, problem_id, toolchain_id, candidate_id, binary_id,"
               " admission_id, worst_regret, runner_up, margin_runner_up, default_candidate,"
-              " margin_default, method, driver_version, created_at)"
+              " margin_default, margin_default_low, method, effort, candidates, driver_version,"
+              " created_at)"
               " SELECT g.id, p.id, t.id, c.id, b.id, a.id, s.worst_regret, s.runner_up,"
-              " s.margin_runner_up, s.default_candidate, s.margin_default, s.method,"
-              " s.driver_version, s.created_at FROM {} WHERE true"
+              " s.margin_runner_up, s.default_candidate, s.margin_default, s.margin_default_low,"
+              " s.method, s.effort, s.candidates, s.driver_version, s.created_at FROM {} WHERE true"
               " ON CONFLICT (gpu_id, problem_id, toolchain_id) DO UPDATE SET"
               " candidate_id = excluded.candidate_id, binary_id = excluded.binary_id,"
               " admission_id = excluded.admission_id, worst_regret = excluded.worst_regret,"
               " runner_up = excluded.runner_up, margin_runner_up = excluded.margin_runner_up,"
               " default_candidate = excluded.default_candidate,"
-              " margin_default = excluded.margin_default, method = excluded.method,"
+              " margin_default = excluded.margin_default,"
+              " margin_default_low = excluded.margin_default_low, method = excluded.method,"
+              " effort = excluded.effort, candidates = excluded.candidates,"
               " driver_version = excluded.driver_version, created_at = excluded.created_at"
               " WHERE excluded.created_at > created_at",
               rows));

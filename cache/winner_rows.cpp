@@ -16,7 +16,8 @@ constexpr const char* kSelectWinner =
     " t.template_digest, t.nvrtc_version, t.options,"
     " a.reference, a.num_cases, a.relative_l2, a.worst_case_relative_l2, a.max_abs_error,"
     " a.created_at, w.worst_regret, w.runner_up, w.margin_runner_up, w.default_candidate,"
-    " w.margin_default, w.method, w.driver_version, w.created_at"
+    " w.margin_default, w.margin_default_low, w.method, w.effort, w.candidates, w.driver_version,"
+    " w.created_at"
     " FROM winners w JOIN gpus g ON g.id = w.gpu_id JOIN problems p ON p.id = w.problem_id"
     " JOIN candidates c ON c.id = w.candidate_id JOIN toolchains t ON t.id = w.toolchain_id"
     " JOIN admissions a ON a.id = w.admission_id";
@@ -67,7 +68,10 @@ std::optional<StoredWinner> read_columns(Query& query, const Warn& warn) {
   winner.margin_runner_up = query.real();
   winner.default_candidate = query.text();
   winner.margin_default = query.real();
+  winner.margin_default_low = query.real();
   winner.method = query.integer();
+  winner.effort = query.text();
+  winner.candidates = query.text();
   winner.driver_version = query.text();
   winner.created_at = query.text();
   return stored;
@@ -148,18 +152,22 @@ void put_winner_rows(SQLite::Database& db, const DeviceInfo& gpu, const Winner& 
   execute(db,
           "INSERT INTO winners (gpu_id, problem_id, toolchain_id, candidate_id, binary_id,"
           " admission_id, worst_regret, runner_up, margin_runner_up, default_candidate,"
-          " margin_default, method, driver_version, created_at)"
-          " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+          " margin_default, margin_default_low, method, effort, candidates, driver_version,"
+          " created_at)"
+          " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
           " ON CONFLICT (gpu_id, problem_id, toolchain_id) DO UPDATE SET"
           " candidate_id = excluded.candidate_id, binary_id = excluded.binary_id,"
           " admission_id = excluded.admission_id, worst_regret = excluded.worst_regret,"
           " runner_up = excluded.runner_up, margin_runner_up = excluded.margin_runner_up,"
           " default_candidate = excluded.default_candidate,"
-          " margin_default = excluded.margin_default, method = excluded.method,"
+          " margin_default = excluded.margin_default,"
+          " margin_default_low = excluded.margin_default_low, method = excluded.method,"
+          " effort = excluded.effort, candidates = excluded.candidates,"
           " driver_version = excluded.driver_version, created_at = excluded.created_at",
           scope.gpu_id, problem_id, scope.toolchain_id, candidate_id, binary_id, admission_id,
           winner.worst_regret, winner.runner_up, winner.margin_runner_up, winner.default_candidate,
-          winner.margin_default, winner.method,
+          winner.margin_default, winner.margin_default_low, winner.method, winner.effort,
+          winner.candidates,
           winner.driver_version.empty() ? gpu.driver_version : winner.driver_version,
           winner.created_at.empty() ? now : winner.created_at);
 }

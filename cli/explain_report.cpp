@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -43,6 +44,7 @@ void choose(const Scene& scene, Explanation* explanation) {
     explanation->match = hit->match == Match::kExact ? "exact" : "nearest";
     explanation->candidate = hit->winner.candidate.text();
     explanation->reason = reason_for(scene, *hit);
+    explanation->winner = hit->winner;
     return;
   }
   try {
@@ -81,8 +83,53 @@ std::string fate_of(const CandidateRow& row) {
     return fmt::format("{}: {}: {}", is_pruned ? "pruned" : "rejected", name_of(why.reason),
                        why.detail);
   }
-  if (row.points.empty()) return "not timed";
+  if (row.points.empty()) return fmt::format("not timed, rank {} by the cost model", row.rank);
   return row.worst_regret ? "timed" : "timed at some points, then dropped as slow";
+}
+
+std::string clocks_text(int sm_mhz, int memory_mhz) {
+  if (sm_mhz == 0) return "clocks not known";
+  return fmt::format("clocks {} MHz, memory {} MHz at the lowest", sm_mhz, memory_mhz);
+}
+
+// Why the winner is believed to be one.
+std::string evidence_text(const Winner& winner) {
+  std::string text;
+  if (winner.candidate.text() != winner.default_candidate && !winner.default_candidate.empty()) {
+    text += fmt::format("over the default {}: {}, at least {} with 99.9% confidence\n",
+                        winner.default_candidate, percent_text(winner.margin_default),
+                        percent_text(winner.margin_default_low));
+  }
+  if (!winner.runner_up.empty() && winner.margin_runner_up >= 0) {
+    text += fmt::format("over the runner-up {}: {} of worst regret\n", winner.runner_up,
+                        percent_text(winner.margin_runner_up));
+  } else if (!winner.runner_up.empty()) {
+    text += fmt::format("{} has {} less of worst regret, but is not surely faster\n",
+                        winner.runner_up, percent_text(-winner.margin_runner_up));
+  }
+  int samples = 0, dropped = 0, sm_mhz = 0, memory_mhz = 0;
+  std::set<std::string> throttles;
+  for (const Measurement& point : winner.measurements) {
+    samples += point.num_samples;
+    dropped += point.num_dropped;
+    if (sm_mhz == 0 || (point.sm_clock_mhz > 0 && point.sm_clock_mhz < sm_mhz)) {
+      sm_mhz = point.sm_clock_mhz;
+      memory_mhz = point.memory_clock_mhz;
+    }
+    if (!point.throttle.empty()) throttles.insert(point.throttle);
+  }
+  text += fmt::format(
+      "timed by graph replay with a cold L2 (method {}{}): {} at {}, {} dropped; {}{}\n",
+      winner.method, winner.effort.empty() ? "" : ", effort " + winner.effort,
+      count_text(static_cast<std::size_t>(samples), "sample"),
+      count_text(winner.measurements.size(), "length"), dropped, clocks_text(sm_mhz, memory_mhz),
+      throttles.empty() ? "" : fmt::format(", held back by {}", fmt::join(throttles, ", ")));
+  if (winner.provisional()) {
+    text +=
+        "provisional: other processes ran on the device, or its clocks never settled; tune "
+        "with --refresh when it is idle\n";
+  }
+  return text;
 }
 
 std::string candidates_text(const Explanation& explanation) {
@@ -125,8 +172,9 @@ std::string explain_text(const Explanation& explanation) {
   for (const std::string& miss : explanation.misses) text += "no exact match: " + miss + "\n";
   if (explanation.match != "exact") text += "tune it: " + explanation.tune_command + "\n";
   if (explanation.match == "none") return text + "cannot be served: " + explanation.reason + "\n";
-  return text + fmt::format("would serve {} ({}): {}\n", explanation.candidate, explanation.match,
-                            explanation.reason);
+  text += fmt::format("would serve {} ({}): {}\n", explanation.candidate, explanation.match,
+                      explanation.reason);
+  return explanation.winner ? text + evidence_text(*explanation.winner) : text;
 }
 
 Json explain_json(const Explanation& explanation) {
@@ -137,6 +185,7 @@ Json explain_json(const Explanation& explanation) {
           {"match", explanation.match},
           {"candidate", explanation.candidate},
           {"reason", explanation.reason},
+          {"winner", explanation.winner ? to_json(*explanation.winner) : Json()},
           {"misses", explanation.misses},
           {"tune_command", explanation.tune_command},
           {"candidates", candidates}};

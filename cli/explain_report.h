@@ -1,6 +1,7 @@
 // What would be served for a problem, and why; what became of every candidate.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct Explanation {
   std::string match;      // "exact", "nearest", "default", "none"
   std::string candidate;  // what would be served; empty for "none"
   std::string reason;
+  std::optional<Winner> winner;     // what is served, where it was tuned
   std::vector<std::string> misses;  // near winners that do not answer exactly
   std::string tune_command;         // gets an exact winner
 };

@@ -12,9 +12,19 @@ Json to_json(const std::vector<Measurement>& points) {
 }  // namespace
 
 Json to_json(const Measurement& point) {
-  return {{"kv_len", point.kv_len},       {"time_us", point.median_us},
-          {"spread_us", point.spread_us}, {"samples", point.num_samples},
-          {"method", point.method},       {"driver", point.driver_version},
+  return {{"kv_len", point.kv_len},
+          {"time_us", point.median_us},
+          {"spread_us", point.spread_us},
+          {"low_us", point.low_us},
+          {"high_us", point.high_us},
+          {"samples", point.num_samples},
+          {"dropped_samples", point.num_dropped},
+          {"sm_clock_mhz", point.sm_clock_mhz},
+          {"memory_clock_mhz", point.memory_clock_mhz},
+          {"throttle", point.throttle},
+          {"provisional", point.provisional},
+          {"method", point.method},
+          {"driver", point.driver_version},
           {"measured", point.created_at}};
 }
 
@@ -26,6 +36,7 @@ Json to_json(const Winner& winner) {
           {"margin_runner_up", winner.margin_runner_up},
           {"default", winner.default_candidate},
           {"margin_default", winner.margin_default},
+          {"margin_default_low", winner.margin_default_low},
           {"measurements", to_json(winner.measurements)},
           {"admission",
            {{"reference", winner.admission.reference},
@@ -38,6 +49,8 @@ Json to_json(const Winner& winner) {
             {"nvrtc", winner.toolchain.compiler_version},
             {"options", winner.toolchain.options}}},
           {"method", winner.method},
+          {"effort", winner.effort},
+          {"provisional", winner.provisional()},
           {"driver", winner.driver_version},
           {"tuned", winner.created_at}};
 }
@@ -54,6 +67,7 @@ Json to_json(const DeviceInfo& device) {
 
 Json to_json(const CandidateRow& row) {
   Json json = {{"candidate", row.candidate.text()},
+               {"rank", row.rank},
                {"registers", row.registers},
                {"smem_bytes", row.smem_bytes},
                {"measurements", to_json(row.points)}};

@@ -7,6 +7,7 @@
 #include "jit/source.h"
 #include "templates/launch_plan.h"
 #include "tuner/compile_stage.h"
+#include "tuner/cost_model.h"
 #include "tuner/select.h"
 #include "tuner/space.h"
 #include "tuner/timer.h"
@@ -106,9 +107,10 @@ std::vector<CandidateRow> candidate_rows(const Scene& scene) {
   const CandidateSpace space = candidate_space(scene.problem, scene.gpu);
   const auto rejections = rejections_after_pruning(scene);
   std::vector<CandidateRow> rows;
-  for (const Candidate& candidate : space.kept) {
+  for (const Candidate& candidate : ranked(scene.problem, space.kept, scene.gpu)) {
     CandidateRow& row = rows.emplace_back();
     row.candidate = candidate;
+    row.rank = rows.size();
     const auto rejected = rejections.find(candidate);
     if (rejected != rejections.end()) row.rejected = rejected->second;
     row.registers = registers_of(scene, candidate);

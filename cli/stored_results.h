@@ -33,7 +33,8 @@ struct CandidateRow {
   std::vector<Measurement> points;     // within the problem's range, by kv_len
   std::optional<double> worst_regret;  // over kv_points(problem.kv); empty unless timed at all
   std::optional<RejectionRecord> rejected;
-  int registers = 0;  // of the split kernel; 0 when it is not compiled
+  std::size_t rank = 0;  // by the cost model, from 1 on; 0 for pruned ones
+  int registers = 0;     // of the split kernel; 0 when it is not compiled
   int smem_bytes = 0;
 };
 

@@ -20,6 +20,7 @@ namespace {
 constexpr const char* kExamples = R"(Examples:
   attune tune                                       the preset gemma4-31b on GPU 0
   attune tune --preset gemma4-12b --tp 2 --budget 5m
+  attune tune --effort exhaustive                   every candidate, not the promising ones
   attune tune --preset path/to/mine.yaml --cache tune.db
   attune tune --problem decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16
   attune tune --compile-only --arch sm_90a          on a machine without a GPU
@@ -30,6 +31,7 @@ struct TuneFlags {
   ProblemFlags problems;
   std::optional<DeviceChoice> device;
   std::string budget;
+  std::string effort = std::string(name_of(Effort::kNormal));
   bool compile_only = false;
   std::string arch;
   int num_jobs = 0;
@@ -135,6 +137,7 @@ int tune(const Workplace& workplace, const TuneFlags& flags) {
   TuneOptions options;
   if (!flags.budget.empty()) options.budget_s = parse_duration(flags.budget);
   options.refresh = flags.refresh;
+  options.effort = *parse_effort(flags.effort);  // checked with the flags
   options.seed = flags.seed;
   options.disabled_families = workplace.options.disabled_families;
   if (flags.problems.is_default()) {
@@ -168,6 +171,10 @@ void add_tune_command(CLI::App* app, Workplace* workplace, Action* action) {
   workplace->add_cache_flag(command);
   auto* device = add_device_flag(command, &flags->device, "Device to tune on (default: GPU 0)");
   command->add_option("--budget", flags->budget, "Stop after this long: 90, 90s, 5m, 1h");
+  command
+      ->add_option("--effort", flags->effort,
+                   "Candidates and samples: quick, normal (default), exhaustive")
+      ->check(CLI::IsMember({"quick", "normal", "exhaustive"}));
   command
       ->add_flag("--compile-only", flags->compile_only,
                  "Compile every candidate and store the binaries; needs no GPU")

@@ -50,6 +50,16 @@ std::string failures_text(const TuneReport& report) {
   return text;
 }
 
+std::string provisional_text(const TuneReport& report) {
+  const auto count = std::count_if(report.winners.begin(), report.winners.end(),
+                                   [](const Winner& winner) { return winner.provisional(); });
+  if (count == 0) return "";
+  return fmt::format(
+      "{} provisional: other processes ran on the device, or its clocks never "
+      "settled; tune with --refresh when it is idle\n",
+      count_text(static_cast<std::size_t>(count), "winner"));
+}
+
 std::string counts_text(const TuneReport& report) {
   return fmt::format("{}: {}, {}", count_text(report.num_candidates, "candidate"),
                      reasons_text(report.num_pruned, "pruned", report.pruned_by_reason),
@@ -117,7 +127,7 @@ std::string tune_text(const TuneOutcome& outcome) {
   } else {
     text += counts_text(report) + fmt::format(", {} timed\n", report.num_timed);
   }
-  text += phases_text(report) + failures_text(report);
+  text += phases_text(report) + provisional_text(report) + failures_text(report);
   const std::string kept =
       report.num_cached == 0 ? "" : fmt::format(", kept {}", report.num_cached);
   return text + fmt::format("stored {}{} for {} ({}) in {}\n",

@@ -6,7 +6,6 @@
 
 #include "common/error.h"
 #include "tuner/space.h"
-#include "tuner/timestamp.h"
 #include "tuner/unit_run.h"
 
 namespace attune {
@@ -92,10 +91,7 @@ class Audit {
       return;
     }
     const Timing timing = timer_.measure(kernels, audit->candidate, kv_len_);
-    audit->measurement = {kv_len_,          timing.median_us,
-                          timing.spread_us, timing.num_samples,
-                          kTimingMethod,    device_.info().driver_version,
-                          utc_timestamp()};
+    audit->measurement = measurement_of(kv_len_, timing, device_.info().driver_version);
   }
 
   Device& device_;

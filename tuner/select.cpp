@@ -1,47 +1,118 @@
 #include "tuner/select.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "templates/launch_plan.h"
 
 namespace attune {
 namespace {
 
+using Points = std::map<int, const Measurement*>;
+
 struct Contender {
   const Candidate* candidate;
-  double worst_regret;
+  Points points;
+  double regret;      // the worst
+  double half_width;  // of the median's interval where that is, in regret
 };
 
-// Median times by kv_len; the last measurement of a point counts. Points without one are absent.
-std::map<int, double> times_of(const CandidateMeasurements& measured) {
-  std::map<int, double> times;
+// Measurements by kv_len; the last one of a point counts. Points without a time are absent.
+Points points_of(const CandidateMeasurements& measured) {
+  Points points;
   for (const Measurement& point : measured.points) {
-    if (point.median_us > 0) times[point.kv_len] = point.median_us;
+    if (point.median_us > 0) points[point.kv_len] = &point;
   }
-  return times;
+  return points;
+}
+
+bool has_all(const Points& points, const std::vector<int>& wanted) {
+  return std::all_of(wanted.begin(), wanted.end(),
+                     [&](int point) { return points.count(point) > 0; });
+}
+
+bool is_among(const Candidate& candidate, const std::vector<Candidate>& some) {
+  return std::find(some.begin(), some.end(), candidate) != some.end();
+}
+
+double half_width_us(const Measurement& point) {
+  return point.high_us > point.low_us ? (point.high_us - point.low_us) / 2 : 0;
+}
+
+// The best time of each point.
+std::map<int, double> best_times(const std::vector<Points>& all) {
+  std::map<int, double> best;
+  for (const Points& points : all) {
+    for (const auto& [kv_len, point] : points) {
+      const auto [it, is_first] = best.try_emplace(kv_len, point->median_us);
+      if (!is_first) it->second = std::min(it->second, point->median_us);
+    }
+  }
+  return best;
+}
+
+// The worst regret over `wanted`, and the half-width at that point.
+std::pair<double, double> worst_of(const Points& points, const std::vector<int>& wanted,
+                                   const std::map<int, double>& best) {
+  double worst = 0, half_width = 0;
+  const double longest_us = best.at(wanted.back());
+  for (const int kv_len : wanted) {
+    const Measurement& point = *points.at(kv_len);
+    const double over_us = counted_us(best.at(kv_len), longest_us);
+    const double regret = (point.median_us - best.at(kv_len)) / over_us;
+    const double width = half_width_us(point) / over_us;
+    if (regret > worst || (regret == worst && width > half_width)) {
+      worst = regret;
+      half_width = width;
+    }
+  }
+  return {worst, half_width};
 }
 
 // The fixed order among tied candidates.
-auto tie_order(const Problem& problem, const Candidate& candidate) {
-  return std::make_tuple(candidate.split_cap, plan_launch(problem, candidate).split.smem_bytes,
-                         candidate.text());
+auto tie_order(const Problem& problem, const Candidate& candidate,
+               const std::optional<Candidate>& defending) {
+  return std::make_tuple(candidate == defending ? 0 : 1, candidate.split_cap,
+                         plan_launch(problem, candidate).split.smem_bytes, candidate.text());
 }
 
-// The best of `contenders`, which is not empty: least regret, then the fixed order among the tied.
-const Contender& best_of(const Problem& problem, const std::vector<Contender>& contenders) {
-  double least = contenders.front().worst_regret;
-  for (const Contender& one : contenders) least = std::min(least, one.worst_regret);
+// The best of `contenders`, which is not empty.
+const Contender& best_of(const Problem& problem, const std::vector<Contender>& contenders,
+                         const std::optional<Candidate>& defending) {
+  const Contender& least =
+      *std::min_element(contenders.begin(), contenders.end(), [](const auto& a, const auto& b) {
+        return std::tie(a.regret, *a.candidate) < std::tie(b.regret, *b.candidate);
+      });
   const Contender* best = nullptr;
   for (const Contender& one : contenders) {
-    if (one.worst_regret > least + kTieRegret) continue;
-    if (best == nullptr ||
-        tie_order(problem, *one.candidate) < tie_order(problem, *best->candidate)) {
+    const double open = std::hypot(one.half_width, least.half_width);
+    if (one.regret > least.regret + std::clamp(open, kTieRegret, kMostTieRegret)) continue;
+    if (best == nullptr || tie_order(problem, *one.candidate, defending) <
+                               tie_order(problem, *best->candidate, defending)) {
       best = &one;
     }
   }
   return *best;
+}
+
+// Without pairs: how far all intervals are from overlapping, on average over the points.
+Gain unpaired_gain(const Points& slow, const Points& fast) {
+  double low = 0, middle = 0;
+  int count = 0;
+  for (const auto& [kv_len, of_slow] : slow) {
+    const auto of_fast = fast.find(kv_len);
+    if (of_fast == fast.end()) continue;
+    const Measurement& point = *of_fast->second;
+    low += std::log((of_slow->median_us - half_width_us(*of_slow)) /
+                    (point.median_us + half_width_us(point)));
+    middle += std::log(of_slow->median_us / point.median_us);
+    ++count;
+  }
+  if (count == 0) return {};
+  return {std::exp(low / count) - 1, std::exp(middle / count) - 1};
 }
 
 // The largest of a's times over b's; empty unless both were timed the same way at the same points.
@@ -72,47 +143,63 @@ std::vector<int> kv_points(const KvRange& range) {
   return points;
 }
 
+double counted_us(double best_us, double longest_best_us) {
+  return std::max(best_us, std::min(longest_best_us, kNoticedUs));
+}
+
 std::map<Candidate, double> worst_regrets(const std::vector<CandidateMeasurements>& measured,
                                           const std::vector<int>& points) {
-  std::map<int, double> best_times;
-  std::vector<std::pair<const Candidate*, std::map<int, double>>> complete;
-  for (const CandidateMeasurements& one : measured) {
-    std::map<int, double> times = times_of(one);
-    bool has_all = true;
-    for (const int point : points) {
-      const auto time = times.find(point);
-      has_all = has_all && time != times.end();
-      if (time == times.end()) continue;
-      const auto [best, is_first] = best_times.try_emplace(point, time->second);
-      if (!is_first) best->second = std::min(best->second, time->second);
-    }
-    if (has_all) complete.emplace_back(&one.candidate, std::move(times));
-  }
+  std::vector<Points> all;
+  for (const CandidateMeasurements& one : measured) all.push_back(points_of(one));
+  const std::map<int, double> best = best_times(all);
   std::map<Candidate, double> regrets;
-  for (const auto& [candidate, times] : complete) {
-    double& worst = regrets[*candidate];
-    for (const int point : points) {
-      worst = std::max(worst, times.at(point) / best_times.at(point) - 1);
-    }
+  for (std::size_t i = 0; i < measured.size(); ++i) {
+    if (!has_all(all[i], points)) continue;
+    regrets[measured[i].candidate] = worst_of(all[i], points, best).first;
   }
   return regrets;
 }
 
 std::optional<Selection> select_winner(const Problem& problem,
-                                       const std::vector<CandidateMeasurements>& measured) {
-  const std::map<Candidate, double> regrets = worst_regrets(measured, kv_points(problem.kv));
+                                       const std::vector<CandidateMeasurements>& measured,
+                                       const Rematch& rematch) {
+  const std::vector<int> wanted = kv_points(problem.kv);
   std::vector<Contender> contenders;
-  for (const auto& [candidate, regret] : regrets) contenders.push_back({&candidate, regret});
+  std::vector<Points> all;
+  for (const CandidateMeasurements& one : measured) {
+    if (!rematch.finalists.empty() && !is_among(one.candidate, rematch.finalists)) continue;
+    all.push_back(points_of(one));
+    if (has_all(all.back(), wanted)) contenders.push_back({&one.candidate, all.back(), 0, 0});
+  }
   if (contenders.empty()) return std::nullopt;
+  const std::map<int, double> best = best_times(all);
+  for (Contender& one : contenders) {
+    std::tie(one.regret, one.half_width) = worst_of(one.points, wanted, best);
+  }
 
-  const Contender winner = best_of(problem, contenders);
-  Selection selection{*winner.candidate, winner.worst_regret, std::nullopt, 0};
+  const auto defender = std::find_if(contenders.begin(), contenders.end(), [&](const auto& one) {
+    return *one.candidate == rematch.defending;
+  });
+  const auto gain_of = [&](const Contender& one) {
+    const auto gain = rematch.gains.find(*one.candidate);
+    if (gain != rematch.gains.end()) return gain->second;
+    return defender == contenders.end() ? Gain{} : unpaired_gain(defender->points, one.points);
+  };
+  std::vector<Contender> proven;
+  for (const Contender& one : contenders) {
+    const bool may_win =
+        defender == contenders.end() || *one.candidate == rematch.defending || gain_of(one).low > 0;
+    if (may_win) proven.push_back(one);
+  }
+  const Contender winner = best_of(problem, proven, rematch.defending);
+  Selection selection{*winner.candidate, winner.regret, {}, std::nullopt, 0};
+  if (*winner.candidate != rematch.defending) selection.over_default = gain_of(winner);
   std::erase_if(contenders,
                 [&](const Contender& one) { return one.candidate == winner.candidate; });
   if (!contenders.empty()) {
-    const Contender runner_up = best_of(problem, contenders);
+    const Contender runner_up = best_of(problem, contenders, rematch.defending);
     selection.runner_up = *runner_up.candidate;
-    selection.runner_up_regret = runner_up.worst_regret;
+    selection.runner_up_regret = runner_up.regret;
   }
   return selection;
 }

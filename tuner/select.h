@@ -13,26 +13,56 @@ namespace attune {
 // The kv_len values at which a range is judged: the powers of two in it, and its end.
 std::vector<int> kv_points(const KvRange& range);
 
-// The worst regret of every candidate that was measured at all `points`: time / best time - 1,
-// where the best is over everything measured at that point.
+// Time lost is counted over the best time at its point, but over no less than this, or the best time
+// at the longest point where that is less: among short times equal losses in microseconds count
+// alike. Below it attention is a small part of a layer's step, and 0.3 us at one key would otherwise
+// outweigh 5% at a hundred thousand.
+constexpr double kNoticedUs = 20;
+double counted_us(double best_us, double longest_best_us);
+
+// The worst regret of every candidate that was measured at all `points`, which ascend: time lost over
+// what it is counted over. The best is over everything measured at that point.
 std::map<Candidate, double> worst_regrets(const std::vector<CandidateMeasurements>& measured,
                                           const std::vector<int>& points);
+
+// How much longer the default takes than a candidate, minus 1: the median over pairs of samples that
+// were taken in the same round, each averaged over the points. Below `low` with a probability of
+// kProofRisk at most.
+struct Gain {
+  double low = 0;
+  double median = 0;
+};
+constexpr double kProofRisk = 0.001;
+
+// What the rematch adds to the measurements.
+struct Rematch {
+  std::vector<Candidate> finalists;    // empty: there was none, every candidate is one
+  std::optional<Candidate> defending;  // the default, where it was timed
+  std::map<Candidate, Gain> gains;     // over the default; of other finalists
+};
 
 struct Selection {
   Candidate winner;
   double worst_regret = 0;
+  Gain over_default;  // 0 when the winner is the default or it has no time
   std::optional<Candidate> runner_up;
   double runner_up_regret = 0;
 };
 
-// Candidates within this much of the best worst-case regret are tied: fewer splits, then less
-// shared memory, then the text form decide.
+// Candidates are tied with the one of least worst regret when theirs is above it by no more than the
+// times leave open (the half-widths of their medians' intervals at that point, added as independent
+// errors are), but by this much in any case and never by more than that. Among the tied the default
+// stays, then fewer splits, less shared memory and the text decide.
 constexpr double kTieRegret = 0.01;
+constexpr double kMostTieRegret = 0.03;
 
-// Picks the candidate whose time at its worst point is least above the best time there. Candidates
-// without a measurement at every point of `range` do not take part. Empty when none has them all.
+// Picks the finalist whose worst regret over the range is least. Candidates without a measurement at
+// every point of `range` do not take part. Nobody replaces the default but with a proven gain: a
+// positive `low`; without pairs of samples (the budget ended) every interval has to lie below the
+// default's on average. Empty when no finalist has all points.
 std::optional<Selection> select_winner(const Problem& problem,
-                                       const std::vector<CandidateMeasurements>& measured);
+                                       const std::vector<CandidateMeasurements>& measured,
+                                       const Rematch& rematch = {});
 
 // A winner serves before a more recent one of another family when it is faster by this at every
 // point: the more recent tune may have had that family switched off. Less is noise between tunes.

@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "tuner/select.h"
+#include "tuner/rematch.h"
 #include "tuner/timestamp.h"
 
 namespace attune {
@@ -15,12 +15,18 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
+// The worst regret so far, and what it may be within its times' intervals.
+struct Regret {
+  double low = 0, middle = 0, high = 0;
+};
+
 struct RangeState {
   KvRange range;
   Problem problem;                      // of this range
   std::set<int> lengths;                // what is measured for its points
-  std::map<std::size_t, double> alive;  // candidate index: worst regret so far
+  std::map<std::size_t, Regret> alive;  // by candidate index
   std::optional<std::size_t> default_idx;
+  double longest_best_us = 0;  // the best time at its longest point; 0: not timed yet
   bool complete = true;
 };
 
@@ -29,13 +35,13 @@ class TimeRun {
   explicit TimeRun(const TimeRequest& request)
       : request_(request), times_(request.candidates.size()) {
     for (std::size_t r = 0; r < request.ranges.size(); ++r) {
-      RangeState state{request.ranges[r], request.problem, {}, {}, {}, true};
+      RangeState state{request.ranges[r], request.problem, {}, {}, {}, 0, true};
       state.problem.kv = request.ranges[r];
       for (const int point : kv_points(state.range)) {
         state.lengths.insert(equivalent_kv_len(request.problem, point));
       }
       for (std::size_t i = 0; i < request.candidates.size(); ++i) {
-        state.alive[i] = 0;
+        state.alive[i] = {};
         if (request.candidates[i] == request.defaults[r]) state.default_idx = i;
       }
       ranges_.push_back(std::move(state));
@@ -52,6 +58,7 @@ class TimeRun {
         finish_leader(range);
       }
       results.push_back(result_of(range));
+      if (range.complete) results.back().rematch = rematch_of(range);
     }
     return results;
   }
@@ -66,23 +73,34 @@ class TimeRun {
     std::size_t lengths_left = lengths.size();
     for (const int length : lengths) {
       double best_us = kInfinity;
-      const std::vector<std::size_t> order = participants(length);
+      std::vector<std::size_t> order = participants(length);
+      std::erase_if(order, [&](std::size_t idx) { return recall(idx, length, &best_us); });
       const std::size_t total = num_measured_ + order.size() * lengths_left--;
       for (const std::size_t idx : order) {
         if (request_.stop()) return mark_incomplete();
         const double abandon_us = best_us == kInfinity ? 0 : best_us * kAbandonFactor;
         const auto timing = measure(idx, length,
-                                    {.min_samples = kFirstPassMinSamples,
-                                     .max_samples = kFirstPassMaxSamples,
+                                    {.min_samples = request_.plan.first_min_samples,
+                                     .max_samples = request_.plan.first_max_samples,
                                      .abandon_above_us = abandon_us});
         ++num_measured_;
         if (request_.progress) request_.progress(request_.candidates[idx], num_measured_, total);
         if (timing) best_us = std::min(best_us, timing->median_us);
       }
       for (RangeState& range : ranges_) {
-        if (range.lengths.count(length) > 0) drop_poor(&range, length, best_us);
+        if (range.lengths.count(length) > 0) drop_poor(&range, length);
       }
     }
+  }
+
+  // Whether an earlier run has the time.
+  bool recall(std::size_t idx, int length, double* best_us) {
+    if (!request_.known) return false;
+    const auto timing = request_.known(request_.candidates[idx], length);
+    if (!timing) return false;
+    times_[idx][length] = *timing;
+    *best_us = std::min(*best_us, timing->median_us);
+    return true;
   }
 
   // Those still in some range that has this length; defaults and leaders first, so that a bound on
@@ -93,7 +111,7 @@ class TimeRun {
       if (range.lengths.count(length) == 0) continue;
       for (const auto& [idx, regret] : range.alive) {
         if (failed_.count(idx) > 0) continue;  // at a length that this range lacks
-        const double rank = range.default_idx == idx ? -1 : regret;
+        const double rank = range.default_idx == idx ? -1 : regret.middle;
         const auto [it, is_first] = regrets.try_emplace(idx, rank);
         if (!is_first) it->second = std::min(it->second, rank);
       }
@@ -105,15 +123,28 @@ class TimeRun {
     return order;
   }
 
-  void drop_poor(RangeState* range, int length, double best_us) {
+  void drop_poor(RangeState* range, int length) {
     std::erase_if(range->alive, [&](const auto& entry) { return failed_.count(entry.first) > 0; });
-    double least = kInfinity;
+    const Timing* best = nullptr;
+    for (const auto& [idx, regret] : range->alive) {
+      const Timing& timing = times_[idx].at(length);
+      if (best == nullptr || timing.median_us < best->median_us) best = &timing;
+    }
+    if (best == nullptr) return;
+    if (range->longest_best_us == 0) range->longest_best_us = best->median_us;
+    const double over_us = counted_us(best->median_us, range->longest_best_us);
+    double leader_high = kInfinity;
     for (auto& [idx, regret] : range->alive) {
-      regret = std::max(regret, times_[idx].at(length).median_us / best_us - 1);
-      least = std::min(least, regret);
+      const Timing& timing = times_[idx].at(length);
+      const Interval& in = timing.median_in;
+      regret.low = std::max(regret.low, (in.low - best->median_in.high) / over_us);
+      regret.middle = std::max(regret.middle, (timing.median_us - best->median_us) / over_us);
+      regret.high = std::max(regret.high, (in.high - best->median_in.low) / over_us);
+      leader_high = std::min(leader_high, regret.high);
     }
     std::erase_if(range->alive, [&](const auto& entry) {
-      return entry.second > least + kDropRegret && entry.first != range->default_idx;
+      return entry.second.low > leader_high + request_.plan.drop_regret &&
+             entry.first != range->default_idx;
     });
   }
 
@@ -136,7 +167,7 @@ class TimeRun {
     const auto rank = [&](std::size_t idx) {
       const int longest = *range.lengths.rbegin();
       const auto time = times_[idx].find(longest);
-      return std::make_pair(range.alive.at(idx),
+      return std::make_pair(range.alive.at(idx).middle,
                             time == times_[idx].end() ? kInfinity : time->second.median_us);
     };
     for (const auto& [idx, regret] : range.alive) {
@@ -148,36 +179,45 @@ class TimeRun {
       for (const int length : range.lengths) {
         if (request_.interrupted()) return;
         if (times_[idx].count(length) == 0 && failed_.count(idx) == 0) {
-          measure(idx, length, {.min_samples = 1, .max_samples = kFirstPassMinSamples});
+          measure(idx, length, {.min_samples = 1, .max_samples = request_.plan.first_min_samples});
         }
       }
     }
   }
 
-  // A winner has to have won a rematch; one that leads only by its first numbers gets one too.
+  // Who leads by first numbers only has to play as well.
   void rematch(RangeState& range) {
     std::set<std::size_t> finalists = leaders(range);
     while (!finalists.empty()) {
       if (finalists.size() > 1) play(range, finalists);
-      const auto selection = select_winner(range.problem, measurements_of(result_of(range), {}));
-      if (!selection || !range.complete) return;
-      const std::size_t winner = idx_of(selection->winner);
-      if (finalists.size() <= 1 || rematched_.count({winner, *range.lengths.rbegin()}) > 0) return;
-      finalists = {winner};
-      if (selection->runner_up) finalists.insert(idx_of(*selection->runner_up));
+      if (!range.complete) return;
+      const auto regrets = worst_regrets(measurements_of(result_of(range), {}), points_of(range));
+      if (regrets.empty()) return;
+      const auto leader =
+          std::min_element(regrets.begin(), regrets.end(),
+                           [](const auto& a, const auto& b) { return a.second < b.second; });
+      const std::size_t idx = idx_of(leader->first);
+      if (finalists.size() <= 1 || has_played(idx, range)) return;
+      std::erase_if(finalists, [&](std::size_t one) { return failed_.count(one) > 0; });
+      finalists.insert(idx);
     }
   }
 
-  // The candidates of least worst regret, and the default.
+  // The candidates of least worst regret whose times leave open that they are the best, and the
+  // default.
   std::set<std::size_t> leaders(const RangeState& range) const {
     std::vector<std::pair<double, std::size_t>> order;
+    double leader_high = kInfinity;
     for (const auto& [idx, regret] : range.alive) {
-      if (failed_.count(idx) == 0 && is_timed(idx, range)) order.emplace_back(regret, idx);
+      if (failed_.count(idx) > 0 || !is_timed(idx, range)) continue;
+      order.emplace_back(regret.middle, idx);
+      leader_high = std::min(leader_high, regret.high);
     }
     std::sort(order.begin(), order.end());
     std::set<std::size_t> finalists;
-    for (std::size_t i = 0; i < order.size() && i < kNumFinalists; ++i) {
-      finalists.insert(order[i].second);
+    for (const auto& [regret, idx] : order) {
+      if (finalists.size() == request_.plan.num_finalists) break;
+      if (range.alive.at(idx).low <= leader_high + kMostTieRegret) finalists.insert(idx);
     }
     const auto idx = range.default_idx;
     if (idx && failed_.count(*idx) == 0 && is_timed(*idx, range)) finalists.insert(*idx);
@@ -187,35 +227,72 @@ class TimeRun {
   // A B C A B C at every point; these samples replace the earlier ones.
   void play(RangeState& range, const std::set<std::size_t>& finalists) {
     for (const int length : range.lengths) {
-      const bool played = std::all_of(finalists.begin(), finalists.end(), [&](std::size_t idx) {
-        return rematched_.count({idx, length}) > 0;
-      });
+      const bool played =
+          std::any_of(plays_[length].begin(), plays_[length].end(), [&](const Play& play) {
+            return std::all_of(finalists.begin(), finalists.end(), [&](std::size_t idx) {
+              return failed_.count(idx) > 0 || play.rounds.count(idx) > 0;
+            });
+          });
       if (played) continue;
-      std::map<std::size_t, std::vector<double>> samples;
-      for (int round = 0; round < kRematchRounds; ++round) {
-        for (const std::size_t idx : finalists) {
-          if (request_.stop()) {
-            range.complete = false;
-            return;
-          }
-          if (failed_.count(idx) > 0) continue;
-          const auto timing =
-              request_.measure(request_.candidates[idx], length,
-                               {.min_samples = kRematchSamples, .max_samples = kRematchSamples});
-          if (!timing) {
-            fail(idx);
-            continue;
-          }
-          auto& all = samples[idx];
-          all.insert(all.end(), timing->samples_us.begin(), timing->samples_us.end());
+      Play play;
+      for (int round = 1; round <= request_.plan.max_rounds; ++round) {
+        if (!play_round(finalists, length, &play)) {
+          range.complete = false;
+          return;
         }
+        if (round >= request_.plan.min_rounds && is_settled(play, range.default_idx)) break;
       }
-      for (auto& [idx, all] : samples) {
-        if (failed_.count(idx) > 0) continue;
-        times_[idx][length] = summarize(std::move(all));
-        rematched_.insert({idx, length});
+      for (const std::size_t idx : finalists) {
+        if (failed_.count(idx) == 0) times_[idx][length] = play.total(idx);
+      }
+      plays_[length].push_back(std::move(play));
+    }
+  }
+
+  // False when stopped.
+  bool play_round(const std::set<std::size_t>& finalists, int length, Play* play) {
+    const int samples = request_.plan.round_samples;
+    for (const std::size_t idx : finalists) {
+      if (request_.stop()) return false;
+      if (failed_.count(idx) > 0) continue;
+      auto timing = request_.measure(request_.candidates[idx], length,
+                                     {.min_samples = samples, .max_samples = samples});
+      if (timing) {
+        play->rounds[idx].push_back(std::move(*timing));
+      } else {
+        fail(idx);
+        play->rounds.erase(idx);
       }
     }
+    return true;
+  }
+
+  bool has_played(std::size_t idx, const RangeState& range) const {
+    return std::all_of(range.lengths.begin(), range.lengths.end(), [&](int length) {
+      const auto plays = plays_.find(length);
+      return plays != plays_.end() &&
+             std::any_of(plays->second.begin(), plays->second.end(),
+                         [&](const Play& play) { return play.rounds.count(idx) > 0; });
+    });
+  }
+
+  // What the finalists' samples say about them and the default.
+  Rematch rematch_of(const RangeState& range) const {
+    Rematch rematch;
+    if (range.default_idx && failed_.count(*range.default_idx) == 0) {
+      rematch.defending = request_.candidates[*range.default_idx];
+    }
+    for (std::size_t idx = 0; idx < request_.candidates.size(); ++idx) {
+      if (failed_.count(idx) > 0 || !has_played(idx, range)) continue;
+      rematch.finalists.push_back(request_.candidates[idx]);
+      if (!rematch.defending || idx == range.default_idx) continue;
+      std::vector<std::vector<double>> ratios;
+      for (const int length : range.lengths) {
+        ratios.push_back(log_ratios(plays_.at(length), *range.default_idx, idx));
+      }
+      rematch.gains[request_.candidates[idx]] = gain_of(ratios);
+    }
+    return rematch;
   }
 
   std::optional<Timing> measure(std::size_t idx, int length, const TimerOptions& options) {
@@ -237,8 +314,10 @@ class TimeRun {
     return static_cast<std::size_t>(it - request_.candidates.begin());
   }
 
+  std::vector<int> points_of(const RangeState& range) const { return kv_points(range.range); }
+
   TimedRange result_of(const RangeState& range) const {
-    TimedRange result{range.range, {}, range.complete};
+    TimedRange result{range.range, {}, {}, range.complete};
     for (std::size_t idx = 0; idx < times_.size(); ++idx) {
       TimedCandidate one{request_.candidates[idx], {}};
       for (const int point : kv_points(range.range)) {
@@ -254,7 +333,7 @@ class TimeRun {
   std::vector<RangeState> ranges_;
   std::vector<std::map<int, Timing>> times_;  // by candidate index, by kv_len measured at
   std::set<std::size_t> failed_;
-  std::set<std::pair<std::size_t, int>> rematched_;
+  std::map<int, std::vector<Play>> plays_;  // by length
   std::size_t num_measured_ = 0;
 };
 
@@ -266,17 +345,48 @@ std::vector<TimedRange> time_candidates(const TimeRequest& request) {
 
 std::vector<CandidateMeasurements> measurements_of(const TimedRange& range,
                                                    const std::string& driver_version) {
-  const std::string now = utc_timestamp();
   std::vector<CandidateMeasurements> all;
   for (const TimedCandidate& timed : range.timed) {
     CandidateMeasurements one{timed.candidate, {}};
     for (const auto& [kv_len, timing] : timed.points) {
-      one.points.push_back({kv_len, timing.median_us, timing.spread_us, timing.num_samples,
-                            kTimingMethod, driver_version, now});
+      one.points.push_back(measurement_of(kv_len, timing, driver_version));
     }
     all.push_back(std::move(one));
   }
   return all;
+}
+
+Measurement measurement_of(int kv_len, const Timing& timing, const std::string& driver_version) {
+  return {.kv_len = kv_len,
+          .median_us = timing.median_us,
+          .spread_us = timing.spread_us,
+          .low_us = timing.median_in.low,
+          .high_us = timing.median_in.high,
+          .num_samples = timing.num_samples,
+          .num_dropped = timing.num_dropped,
+          .sm_clock_mhz = timing.conditions.sm_clock_mhz,
+          .memory_clock_mhz = timing.conditions.memory_clock_mhz,
+          .throttle = throttle_text(timing.conditions.throttle),
+          .provisional = timing.conditions.provisional(),
+          .method = kTimingMethod,
+          .driver_version = driver_version,
+          .created_at = utc_timestamp()};
+}
+
+std::optional<Timing> timing_of(const Measurement& measurement, const std::string& driver_version) {
+  if (measurement.method != kTimingMethod || measurement.driver_version != driver_version ||
+      measurement.provisional) {
+    return std::nullopt;
+  }
+  Timing timing;
+  timing.median_us = measurement.median_us;
+  timing.spread_us = measurement.spread_us;
+  timing.median_in = {measurement.low_us, measurement.high_us};
+  timing.num_samples = measurement.num_samples;
+  timing.num_dropped = measurement.num_dropped;
+  timing.conditions.sm_clock_mhz = measurement.sm_clock_mhz;
+  timing.conditions.memory_clock_mhz = measurement.memory_clock_mhz;
+  return timing;
 }
 
 }  // namespace attune

@@ -1,5 +1,5 @@
 // Which candidate is timed where: a first pass that drops the poor ones, then a rematch of the
-// finalists in turn. Knows no device; the measuring itself is a function of the caller's.
+// finalists and the default in turn, in as many rounds as the comparison needs. Knows no device; the measuring itself is a function of the caller's.
 #pragma once
 
 #include <cstddef>
@@ -8,28 +8,24 @@
 #include <vector>
 
 #include "cache/records.h"
+#include "tuner/effort.h"
+#include "tuner/select.h"
 #include "tuner/timer.h"
 
 namespace attune {
 
-// A candidate leaves a range once its worst regret so far is this far above the least one there.
-constexpr double kDropRegret = 0.5;
-// A time this many times the best one of its point ends after one sample.
+// A time this many times the best one of its point ends after two samples.
 constexpr double kAbandonFactor = 3;
-// Finalists of a range, and rounds of their rematch.
-constexpr std::size_t kNumFinalists = 3;
-constexpr int kRematchRounds = 3;
-// Samples of the first pass, and of one round of the rematch.
-constexpr int kFirstPassMinSamples = 3, kFirstPassMaxSamples = 7;
-constexpr int kRematchSamples = 5;
-
 struct TimeRequest {
   Problem problem;
   std::vector<KvRange> ranges;
   std::vector<Candidate> defaults;    // of each range; never dropped there
   std::vector<Candidate> candidates;  // admitted ones
+  EffortPlan plan = plan_of(Effort::kNormal);
   // Empty when the candidate cannot be timed; it is not asked for again.
   std::function<std::optional<Timing>(const Candidate&, int kv_len, const TimerOptions&)> measure;
+  // What an earlier run measured in the same way, to be taken for the first pass; may be empty.
+  std::function<std::optional<Timing>(const Candidate&, int kv_len)> known;
   // Polled before every measurement. Once true, only what a decision needs is still measured.
   std::function<bool()> stop;
   // As stop, but nothing at all is measured any more.
@@ -47,6 +43,7 @@ struct TimedCandidate {
 struct TimedRange {
   KvRange range;
   std::vector<TimedCandidate> timed;
+  Rematch rematch;
   bool complete = true;  // false: stopped before all candidates were compared
 };
 
@@ -55,5 +52,8 @@ std::vector<TimedRange> time_candidates(const TimeRequest& request);
 // The points as the cache stores them.
 std::vector<CandidateMeasurements> measurements_of(const TimedRange& range,
                                                    const std::string& driver_version);
+Measurement measurement_of(int kv_len, const Timing& timing, const std::string& driver_version);
+// The inverse, as far as a first pass needs it; empty unless measured in this way and undisturbed.
+std::optional<Timing> timing_of(const Measurement& measurement, const std::string& driver_version);
 
 }  // namespace attune

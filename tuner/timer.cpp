@@ -1,16 +1,16 @@
 #include "tuner/timer.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
+#include <map>
+#include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "common/error.h"
-#include "jit/host/host_target.h"
 #include "jit/source.h"
-#include "templates/split_plan.h"
 #include "tuner/kv_set.h"
 
 namespace attune {
@@ -21,24 +21,16 @@ constexpr std::size_t kPoolOverL2 = 4;
 // A single launch this far above the limit is not worth a graph; the constant is launch latency.
 constexpr double kHopelessFactor = 2;
 constexpr double kHopelessUs = 20;
+// Windows in which a clock jumped before the samples are taken as they come.
+constexpr int kMostWindows = 3;
+// Graphs that are kept for the next round: finalists take turns at one length.
+constexpr std::size_t kMostGraphs = 8;
 constexpr std::uint64_t kNoiseSeed = 0x5eed;
 
 constexpr unsigned kFillThreads = 256;
 constexpr unsigned kReadThreads = 512;
 constexpr unsigned kCtasPerSm = 4;
 constexpr double kTensorProbeUs = 2000;
-
-KeyRange visible(const Problem& problem, int kv_len, int first_token, int last_token) {
-  return visible_keys(kv_len, problem.seqlen_q, first_token, last_token, problem.window,
-                      problem.causal ? 1 : 0);
-}
-
-double quantile(const std::vector<double>& sorted, double fraction) {
-  const double at = fraction * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<std::size_t>(at);
-  const std::size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (at - static_cast<double>(below)) * (sorted[above] - sorted[below]);
-}
 
 Binary compile_probes(const Device& device, const Compiler& compiler) {
   const std::string& arch = device.info().arch;
@@ -110,6 +102,13 @@ class StopWatch {
 }  // namespace
 
 struct AttentionTimer::State {
+  using Mixes = std::vector<std::vector<int>>;  // lengths of the batch, in turn
+  struct Captured {
+    const void* function;  // of the split kernel
+    Graph graph;
+    int num_launches;
+  };
+
   State(Device& on, const Binary& binary, const Problem& asked, int longest_kv_len)
       : device(on),
         sizes(timing_sizes(on.info())),
@@ -120,7 +119,7 @@ struct AttentionTimer::State {
         evict(on.allocate(std::max<std::size_t>(16, sizes.evict_over_l2 * on.info().l2_bytes))),
         q(on.allocate(q_elements() * kBytesPerElement)),
         out(on.allocate(q_elements() * kBytesPerElement)),
-        kv_len(on.allocate(static_cast<std::size_t>(asked.batch) * sizeof(int))),
+        kv_len(on.allocate(kMostMixes * mix_bytes())),
         block_table(on.allocate(block_table_bytes())) {
     const std::vector<int> longest(static_cast<std::size_t>(asked.batch),
                                    equivalent_kv_len(asked, longest_kv_len));
@@ -129,6 +128,9 @@ struct AttentionTimer::State {
     device.fill_bytes(evict.ptr(), 0, evict.bytes(), stream.get());
     device.synchronize(stream.get());
   }
+
+  static constexpr std::size_t kMostMixes = 2;
+  std::size_t mix_bytes() const { return static_cast<std::size_t>(problem.batch) * sizeof(int); }
 
   // K and V that lie between two launches on the same ones.
   std::size_t rotation_bytes() const { return kPoolOverL2 * device.info().l2_bytes; }
@@ -163,8 +165,9 @@ struct AttentionTimer::State {
     probes.fill_noise(pool, stream.get());
   }
 
-  // The launch on the K/V buffers number `set_idx`.
-  AttentionParams params(const LaunchPlan& plan, const KvSet& set, std::size_t set_idx) const {
+  // The launch on the K/V buffers number `set_idx`, of the lengths number `mix_idx`.
+  AttentionParams params(const LaunchPlan& plan, const KvSet& set, std::size_t set_idx,
+                         std::size_t mix_idx) const {
     AttentionParams p{};
     const DevicePtr k = pool.ptr() + set_idx * set.bytes;
     const std::int64_t row_elements = std::int64_t{1} * problem.num_kv_heads *
@@ -174,7 +177,7 @@ struct AttentionTimer::State {
     p.k = reinterpret_cast<const void*>(k);
     p.v = reinterpret_cast<const void*>(k + set.bytes / 2);  // unless rows are unified
     p.out = reinterpret_cast<void*>(out.ptr());
-    p.kv_len = reinterpret_cast<const int*>(kv_len.ptr());
+    p.kv_len = reinterpret_cast<const int*>(kv_len.ptr() + mix_idx * mix_bytes());
     p.q_head_stride = p.out_head_stride = problem.head_dim;
     p.k_head_stride = p.v_head_stride = kv_row_columns(problem.kv_layout, problem.head_dim);
     p.q_token_stride = p.out_token_stride =
@@ -194,31 +197,61 @@ struct AttentionTimer::State {
   }
 
   // Puts what launches on `set` read into place.
-  void prepare(const LaunchPlan& plan, const KvSet& set, std::span<const int> kv_lens) {
+  void prepare(const LaunchPlan& plan, const KvSet& set, const Mixes& mixes) {
+    const DevicePtr old_workspace = workspace.ptr(), old_pool = pool.ptr();
     if (workspace.bytes() < plan.workspace_bytes()) {
       workspace = DeviceMem();
       workspace = device.allocate(plan.workspace_bytes());
     }
     reserve(set, set.bytes * sets_in_turn(set, rotation_bytes(), sizes.max_launches));
-    device.copy_to_device(kv_len.ptr(), std::as_bytes(kv_lens), stream.get());
+    if (workspace.ptr() != old_workspace || pool.ptr() != old_pool || mixes != captured_for) {
+      captured.clear();
+      captured_for = mixes;
+    }
+    for (std::size_t i = 0; i < mixes.size(); ++i) {
+      device.copy_to_device(kv_len.ptr() + i * mix_bytes(), std::as_bytes(std::span(mixes[i])),
+                            stream.get());
+    }
     if (!is_paged(problem.kv_layout)) return;
     const std::vector<int> table = page_ids(problem, set, kNoiseSeed);
     device.copy_to_device(block_table.ptr(), std::as_bytes(std::span(table)), stream.get());
   }
 
-  Timing sample(const Graph& graph, int num_launches, const TimerOptions& options) {
-    const auto replay_us = [&] {
-      if (sizes.evict_over_l2 > 0) probes.read(evict, stream.get());
-      return watch.time_us(stream.get(), [&] { device.launch(graph, stream.get()); });
-    };
-    for (int i = 0; i < sizes.warm_ups; ++i) replay_us();
+  // The samples of a window in which no clock jumps, as far as there is one.
+  Timing sample(const Captured& work, const TimerOptions& options) {
+    int num_dropped = 0;
+    for (int window = 1;; ++window) {
+      for (int i = 0; i < sizes.warm_ups; ++i) replay_us(work);
+      const DeviceState before = onlooker ? onlooker->look() : DeviceState{};
+      Timing timing = take_samples(work, options);
+      if (onlooker) timing.conditions = onlooker->since(before);
+      if (timing.conditions.steady || window == kMostWindows) {
+        timing.num_dropped += num_dropped;
+        return timing;
+      }
+      num_dropped += timing.num_samples + timing.num_dropped;
+    }
+  }
+
+  Timing measure(const AttentionKernels& kernels, const Candidate& candidate, Mixes mixes,
+                 const TimerOptions& options);
+
+  double replay_us(const Captured& work) {
+    if (sizes.evict_over_l2 > 0) probes.read(evict, stream.get());
+    return watch.time_us(stream.get(), [&] { device.launch(work.graph, stream.get()); }) /
+           work.num_launches;
+  }
+
+  Timing take_samples(const Captured& work, const TimerOptions& options) {
     const int max_samples = std::min(options.max_samples, sizes.max_samples);
     const int min_samples = std::min(options.min_samples, max_samples);
     Timing timing;
     std::vector<double> samples;
+    int num_above = 0;
     for (int i = 0; i < max_samples; ++i) {
-      samples.push_back(replay_us() / num_launches);
-      if (options.abandon_above_us > 0 && samples.back() > options.abandon_above_us) break;
+      samples.push_back(replay_us(work));
+      if (options.abandon_above_us > 0 && samples.back() > options.abandon_above_us) ++num_above;
+      if (num_above > 0 && num_above >= std::min(2, max_samples)) break;
       if (i + 1 < min_samples) continue;
       timing = summarize(samples);
       if (timing.num_samples >= min_samples &&
@@ -226,7 +259,7 @@ struct AttentionTimer::State {
         break;
       }
     }
-    return summarize(std::move(samples));
+    return summarize(samples);
   }
 
   Device& device;
@@ -235,60 +268,11 @@ struct AttentionTimer::State {
   Stream stream;
   Probes probes;
   StopWatch watch;
+  std::optional<Watch> onlooker;
+  std::map<Candidate, Captured> captured;  // for these lengths and the buffers that are there
+  Mixes captured_for;
   DeviceMem pool, evict, q, out, kv_len, block_table, workspace;
 };
-
-Timing summarize(std::vector<double> samples_us) {
-  std::erase_if(samples_us, [](double us) { return !std::isfinite(us) || us <= 0; });
-  Timing timing;
-  timing.num_samples = static_cast<int>(samples_us.size());
-  timing.samples_us = samples_us;
-  if (samples_us.empty()) return timing;
-  std::sort(samples_us.begin(), samples_us.end());
-  timing.median_us = quantile(samples_us, 0.5);
-  timing.spread_us = (quantile(samples_us, 0.75) - quantile(samples_us, 0.25)) / 2;
-  return timing;
-}
-
-TimingSizes timing_sizes(const DeviceInfo& device) {
-  if (!is_host_arch(device.arch)) return {};
-  return {.min_launches = 1,
-          .max_launches = 1,
-          .warm_ups = 0,
-          .max_samples = 2,
-          .evict_over_l2 = 0,
-          .read_probe_bytes = std::size_t{16} << 20,
-          .probe_samples = 2,
-          .tensor_probe_trial = 4};
-}
-
-int launches_per_graph(double launch_us, const TimingSizes& sizes) {
-  if (!(launch_us > 0)) return sizes.max_launches;
-  const double wanted = std::ceil(sizes.graph_us / launch_us);
-  return static_cast<int>(std::clamp<double>(wanted, sizes.min_launches, sizes.max_launches));
-}
-
-int equivalent_kv_len(const Problem& problem, int kv_len) {
-  if (problem.window == 0) return kv_len;
-  const auto beyond_window = std::bit_ceil(static_cast<unsigned>(problem.window) +
-                                           static_cast<unsigned>(problem.seqlen_q));
-  return static_cast<int>(std::min<unsigned>(static_cast<unsigned>(kv_len), beyond_window));
-}
-
-void require_lengths(const Problem& problem, std::span<const int> kv_lens) {
-  if (kv_lens.size() != static_cast<std::size_t>(problem.batch)) {
-    throw InvalidArgument("cannot time a batch of this many lengths",
-                          fmt::format("lengths={} batch={} problem={}", kv_lens.size(),
-                                      problem.batch, problem.text()),
-                          "give one length for each sequence of the batch");
-  }
-  for (const int kv_len : kv_lens) {
-    if (kv_len >= 1 && kv_len <= problem.kv.max) continue;
-    throw InvalidArgument("cannot time at a length outside the problem's range",
-                          fmt::format("kv_len={} problem={}", kv_len, problem.text()),
-                          fmt::format("take lengths from 1 to {}", problem.kv.max));
-  }
-}
 
 AttentionTimer::AttentionTimer(Device& device, const Compiler& compiler, const Problem& problem,
                                int longest_kv_len)
@@ -301,6 +285,8 @@ AttentionTimer::AttentionTimer(Device& device, const Binary& probes, const Probl
 
 AttentionTimer::~AttentionTimer() = default;
 
+void AttentionTimer::watch(DeviceMonitor& monitor) { state_->onlooker.emplace(monitor); }
+
 Timing AttentionTimer::measure(const AttentionKernels& kernels, const Candidate& candidate,
                                int kv_len, const TimerOptions& options) {
   const std::vector<int> kv_lens(static_cast<std::size_t>(state_->problem.batch), kv_len);
@@ -309,33 +295,55 @@ Timing AttentionTimer::measure(const AttentionKernels& kernels, const Candidate&
 
 Timing AttentionTimer::measure(const AttentionKernels& kernels, const Candidate& candidate,
                                std::span<const int> asked, const TimerOptions& options) {
-  State& s = *state_;
-  require_lengths(s.problem, asked);
-  std::vector<int> kv_lens;
-  for (const int kv_len : asked) kv_lens.push_back(equivalent_kv_len(s.problem, kv_len));
-  const LaunchPlan plan = plan_launch(s.problem, candidate);
-  const KvSet set = kv_set(s.problem, kv_lens);
-  s.prepare(plan, set, kv_lens);
-  const std::size_t num_sets = s.pool.bytes() / set.bytes;
-  const auto launch = [&](std::size_t i) {
-    const AttentionParams params = s.params(plan, set, i % num_sets);
-    launch_attention(s.device, kernels, plan, params, s.stream.get());
-  };
-  launch(0);  // the first launch of a kernel may load it
-  const double launch_us = s.watch.time_us(s.stream.get(), [&] { launch(1); });
-  const double limit_us = options.abandon_above_us;
-  if (limit_us > 0 && launch_us > kHopelessFactor * limit_us + kHopelessUs) {
-    return summarize({launch_us});
+  return state_->measure(kernels, candidate, {{asked.begin(), asked.end()}}, options);
+}
+
+Timing AttentionTimer::judge(const AttentionKernels& kernels, const Candidate& candidate,
+                             int kv_len, const TimerOptions& options) {
+  return state_->measure(kernels, candidate, judged_lengths(state_->problem, kv_len), options);
+}
+
+Timing AttentionTimer::State::measure(const AttentionKernels& kernels, const Candidate& candidate,
+                                      Mixes mixes, const TimerOptions& options) {
+  for (std::vector<int>& kv_lens : mixes) {
+    require_lengths(problem, kv_lens);
+    for (int& length : kv_lens) length = equivalent_kv_len(problem, length);
   }
-  const int num_launches = launches_per_graph(launch_us, s.sizes);
-  const Graph graph = s.device.capture(s.stream.get(), [&] {
-    for (int i = 0; i < num_launches; ++i) launch(static_cast<std::size_t>(i));
-  });
-  Timing timing = s.sample(graph, num_launches, options);
+  const LaunchPlan plan = plan_launch(problem, candidate);
+  const KvSet set = kv_set(problem, mixes.front());  // the longest lengths
+  prepare(plan, set, mixes);
+  auto known = captured.find(candidate);
+  if (known == captured.end() || known->second.function != kernels.split.function) {
+    const std::size_t num_sets = pool.bytes() / set.bytes;
+    const auto launch = [&](std::size_t i) {
+      launch_attention(device, kernels, plan, params(plan, set, i % num_sets, i % mixes.size()),
+                       stream.get());
+    };
+    launch(0);  // the first launch of a kernel may load it
+    const auto once_us = [&] { return watch.time_us(stream.get(), [&] { launch(1); }); };
+    double launch_us = once_us();
+    const double limit_us = options.abandon_above_us;
+    if (limit_us > 0 && launch_us > kHopelessFactor * limit_us + kHopelessUs) {
+      launch_us = std::min(launch_us, once_us());  // something may have held the first one up
+      if (launch_us > kHopelessFactor * limit_us + kHopelessUs) return summarize({launch_us});
+    }
+    const auto num_mixes = static_cast<int>(mixes.size());
+    const int wanted = launches_per_graph(launch_us, sizes);
+    const int num_launches = (wanted + num_mixes - 1) / num_mixes * num_mixes;
+    if (captured.size() >= kMostGraphs) captured.clear();
+    Graph graph = device.capture(stream.get(), [&] {
+      for (int i = 0; i < num_launches; ++i) launch(static_cast<std::size_t>(i));
+    });
+    known = captured
+                .insert_or_assign(candidate,
+                                  Captured{kernels.split.function, std::move(graph), num_launches})
+                .first;
+  }
+  Timing timing = sample(known->second, options);
   if (timing.num_samples == 0) {
     throw Error("no usable time sample",
                 fmt::format("candidate={} kv_len={} samples={}", candidate.text(),
-                            fmt::join(asked, ","), options.max_samples),
+                            fmt::join(mixes.front(), ","), options.max_samples),
                 "check the device's clock with 'attune doctor'");
   }
   return timing;
@@ -355,9 +363,9 @@ Ceilings measure_ceilings(Device& device, const Binary& binary) {
     std::vector<double> samples;
     for (int i = 0; i < sizes.probe_samples; ++i)
       samples.push_back(watch.time_us(stream.get(), work));
-    const Timing timing = summarize(std::move(samples));
-    if (timing.num_samples == 0) throw Error("no usable time sample of a probe kernel");
-    return *std::min_element(timing.samples_us.begin(), timing.samples_us.end());
+    std::erase_if(samples, [](double us) { return !std::isfinite(us) || us <= 0; });
+    if (samples.empty()) throw Error("no usable time sample of a probe kernel");
+    return *std::min_element(samples.begin(), samples.end());
   };
 
   Ceilings ceilings;
@@ -378,37 +386,6 @@ Ceilings measure_ceilings(Device& device, const Binary& binary) {
   ceilings.tensor_flops_per_s =
       probe_tensor_flops_per_iteration(has_wgmma) * iterations * num_ctas / tensor_us * 1e6;
   return ceilings;
-}
-
-double attention_bytes(const Problem& problem, std::span<const int> kv_lens) {
-  const double row_elements =
-      is_unified(problem.kv_layout) ? kUnifiedColumns : 2 * problem.head_dim;
-  const double q_elements = 2.0 * problem.seqlen_q * problem.num_q_heads * problem.head_dim;
-  double elements = 0;
-  for (const int kv_len : kv_lens) {
-    const KeyRange keys = visible(problem, kv_len, 0, problem.seqlen_q - 1);
-    elements += row_elements * (keys.end - keys.begin) * problem.num_kv_heads + q_elements;
-  }
-  return elements * kBytesPerElement;
-}
-
-double attention_bytes(const Problem& problem, int kv_len) {
-  return attention_bytes(problem, {&kv_len, 1}) * problem.batch;
-}
-
-double attention_flops(const Problem& problem, std::span<const int> kv_lens) {
-  double pairs = 0;
-  for (const int kv_len : kv_lens) {
-    for (int token = 0; token < problem.seqlen_q; ++token) {
-      const KeyRange keys = visible(problem, kv_len, token, token);
-      pairs += keys.end - keys.begin;
-    }
-  }
-  return 4.0 * pairs * problem.num_q_heads * problem.head_dim;
-}
-
-double attention_flops(const Problem& problem, int kv_len) {
-  return attention_flops(problem, {&kv_len, 1}) * problem.batch;
 }
 
 }  // namespace attune

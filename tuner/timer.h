@@ -11,23 +11,27 @@
 #include "cache/records.h"
 #include "jit/compiler.h"
 #include "jit/device.h"
+#include "tuner/conditions.h"
+#include "tuner/statistics.h"
 
 namespace attune {
 
 // Version of the way of measuring; stored with every measurement. Raise it when times stop being
 // comparable.
-constexpr int kTimingMethod = 2;  // 2: launches overlap the one in front
+constexpr int kTimingMethod = 3;  // 3: batches of like and of unlike lengths; wild samples dropped
 
 struct Timing {
-  double median_us = 0;  // per launch, combine included
-  double spread_us = 0;  // half the interquartile range
+  double median_us = 0;     // per launch, combine included
+  double spread_us = 0;     // half the interquartile range
+  Interval median_in = {};  // 95% confidence; the whole range of fewer than 6 samples
   int num_samples = 0;
-  std::vector<double> samples_us;
+  int num_dropped = 0;  // wild ones, and those of windows in which a clock jumped
+  std::vector<double> samples_us = {};
+  Conditions conditions = {};
 };
 
-// Median and spread. Samples that no clock can give (zero, negative, not finite) are dropped;
-// num_samples is 0 when none is left.
-Timing summarize(std::vector<double> samples_us);
+// Of the samples that are not wild (tuner/statistics.h); num_samples is 0 when none is left.
+Timing summarize(const std::vector<double>& samples_us);
 
 // How much is run for a number. The defaults are a GPU's.
 struct TimingSizes {
@@ -38,6 +42,7 @@ struct TimingSizes {
   int max_launches = 32;
   int warm_ups = 2;
   int max_samples = std::numeric_limits<int>::max();  // at most, whatever TimerOptions say
+  int max_rounds = std::numeric_limits<int>::max();   // of a rematch
   // Read before every replay, in units of the L2: nothing of an earlier one stays in it. It also
   // keeps the device busy until the replay is enqueued, so that the host's time is not part of a
   // sample.
@@ -64,8 +69,13 @@ struct TimerOptions {
   int min_samples = 5;
   int max_samples = 25;
   double relative_spread = 0.01;  // stop once spread/median is below, after min_samples
-  double abandon_above_us = 0;    // after the first sample above this, stop (0: never)
+  double abandon_above_us = 0;    // after two samples above this, stop (0: never)
 };
+
+// The lengths of a batch that a kernel is judged by at `kv_len`: all alike, and in a batch without a
+// window also evenly from kv_len / batch up to it, because splits that suit sequences of one length
+// may leave a long one among short ones to few CTAs. Launches take them in turn.
+std::vector<std::vector<int>> judged_lengths(const Problem& problem, int kv_len);
 
 // What the device can do at most, taken in the same run as the times it is quoted with.
 struct Ceilings {
@@ -90,13 +100,21 @@ class AttentionTimer {
   ~AttentionTimer();
 
   // `kv_lens` has the length of each sequence, as require_lengths has it; where the buffers are too
-  // small for them they are allocated anew, as above. Throws CudaError when a launch fails and Error
+  // small for them they are allocated anew, as above. The kernels have to live as long as the timer:
+  // it keeps the graphs of the candidates that it measured last. Throws CudaError when a launch fails and Error
   // when no sample is usable; never returns a partial result.
   Timing measure(const AttentionKernels& kernels, const Candidate& candidate,
                  std::span<const int> kv_lens, const TimerOptions& options = {});
   // All sequences of one length.
   Timing measure(const AttentionKernels& kernels, const Candidate& candidate, int kv_len,
                  const TimerOptions& options = {});
+  // The mean over judged_lengths(problem, kv_len).
+  Timing judge(const AttentionKernels& kernels, const Candidate& candidate, int kv_len,
+               const TimerOptions& options = {});
+
+  // From now on the conditions of the samples are looked at, and samples during which a clock jumps
+  // are taken again. The monitor has to outlive the timer.
+  void watch(DeviceMonitor& monitor);
 
  private:
   struct State;

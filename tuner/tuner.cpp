@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/error.h"
-#include "tuner/space.h"
+#include "tuner/search.h"
 #include "tuner/unit_run.h"
 
 namespace attune {
@@ -76,14 +76,22 @@ class Run {
   // The ranges without a fresh winner, with their candidates. `look_up` false: all ranges.
   void plan(const std::vector<Problem>& problems, bool look_up) {
     for (const TuneUnit& unit : group_problems(problems)) {
-      PendingUnit pending{unit.problem, {}, {}, {}};
+      PendingUnit pending{unit.problem, {}, {}, {}, {}};
       for (const KvRange& range : unit.ranges) {
         ++report_.num_problems;
         const Problem problem = with_range(unit.problem, range);
-        if (!look_up || !find_cached(problem)) add_range(problem, &pending);
+        SearchPlan search =
+            plan_search(problem, device_, options_.effort, options_.disabled_families);
+        if (look_up && find_cached(problem, search)) continue;
+        add_range(problem, std::move(search), &pending);
       }
       if (pending.ranges.empty()) continue;
       pending.problem.kv = span_of(pending.ranges);
+      // What one range leaves out and another tries is tried.
+      std::erase_if(pending.space.pruned, [&](const PrunedCandidate& one) {
+        return std::binary_search(pending.space.kept.begin(), pending.space.kept.end(),
+                                  one.candidate);
+      });
       for (const PrunedCandidate& one : pending.space.pruned) {
         count(&report_.pruned_by_reason, name_of(one.rejection.reason));
       }
@@ -162,13 +170,22 @@ class Run {
   }
 
  private:
-  bool find_cached(const Problem& problem) {
+  // A winner is done with when it was chosen with as much effort from the same candidates.
+  bool is_chosen_well(const Winner& winner, const SearchPlan& search) const {
+    const auto effort = parse_effort(winner.effort);
+    if (!effort || *effort < options_.effort) return false;
+    return *effort != options_.effort || winner.candidates.empty() || search.digest.empty() ||
+           winner.candidates == search.digest;
+  }
+
+  bool find_cached(const Problem& problem, const SearchPlan& search) {
     if (options_.refresh) return false;
     for (const Family& family : families()) {
       if (is_disabled(family, options_.disabled_families)) continue;
       const Toolchain toolchain = toolchain_of(family, device_.arch, compiles_.compiler_version());
       auto hit = store_.find_winner(device_, problem, toolchain, kTimingMethod);
       if (!hit || hit->match != Match::kExact || hit->freshness != Freshness::kFresh) continue;
+      if (!is_chosen_well(hit->winner, search)) continue;
       hit->winner.binary.cubin.clear();
       report_.winners.push_back(std::move(hit->winner));
       ++report_.num_cached;
@@ -189,9 +206,9 @@ class Run {
     return Rejection{RejectReason::kCompile, log->substr(0, log->find('\n'))};
   }
 
-  void add_range(const Problem& problem, PendingUnit* unit) {
+  void add_range(const Problem& problem, SearchPlan search, PendingUnit* unit) {
     const auto& disabled = options_.disabled_families;
-    CandidateSpace space = candidate_space(problem, device_, disabled);
+    CandidateSpace& space = search.space;
     if (space.kept.empty()) {
       try {
         default_candidate(problem, device_, disabled);
@@ -201,13 +218,23 @@ class Run {
       return;
     }
     unit->ranges.push_back(problem.kv);
-    unit->defaults.push_back(default_candidate(problem, device_, disabled));
-    // A config is dropped whatever the range is; only the split caps differ.
-    unit->space.pruned = std::move(space.pruned);
+    unit->defaults.push_back(search.default_candidate);
+    unit->candidates.push_back(std::move(search.digest));
+    add_pruned(std::move(space.pruned), &unit->space.pruned);
     auto& kept = unit->space.kept;
     kept.insert(kept.end(), space.kept.begin(), space.kept.end());
     std::sort(kept.begin(), kept.end());
     kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
+  }
+
+  // A config is dropped whatever the range is; the split caps and the ranks differ.
+  static void add_pruned(std::vector<PrunedCandidate> more, std::vector<PrunedCandidate>* pruned) {
+    for (PrunedCandidate& one : more) {
+      const bool is_known = std::any_of(pruned->begin(), pruned->end(), [&](const auto& known) {
+        return known.candidate == one.candidate;
+      });
+      if (!is_known) pruned->push_back(std::move(one));
+    }
   }
 
   TuneStore& store_;

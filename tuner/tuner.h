@@ -13,6 +13,7 @@
 #include "jit/compile_pool.h"
 #include "jit/device.h"
 #include "tuner/compile_stage.h"
+#include "tuner/effort.h"
 #include "tuner/timer.h"
 
 namespace attune {
@@ -39,6 +40,7 @@ struct TuneProgress {
 struct TuneOptions {
   double budget_s = 0;   // 0: none
   bool refresh = false;  // tune even where a fresh winner exists
+  Effort effort = Effort::kNormal;
   std::uint64_t seed = 1;
   std::vector<std::string> disabled_families;  // not tried, and their winners do not count
   std::function<void(const TuneProgress&)> progress;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
@@ -36,20 +35,6 @@ const CandidateMeasurements* find_measured(const std::vector<CandidateMeasuremen
     if (one.candidate == candidate) return &one;
   }
   return nullptr;
-}
-
-// Geometric mean of slow / fast over their common points, minus 1; 0 without one.
-double mean_margin(const CandidateMeasurements& slow, const CandidateMeasurements& fast) {
-  double log_sum = 0;
-  int count = 0;
-  for (const Measurement& a : slow.points) {
-    for (const Measurement& b : fast.points) {
-      if (a.kv_len != b.kv_len) continue;
-      log_sum += std::log(a.median_us / b.median_us);
-      ++count;
-    }
-  }
-  return count == 0 ? 0 : std::exp(log_sum / count) - 1;
 }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -103,7 +88,9 @@ void UnitRun::run() {
     return fail(error.what());
   }
   store_rejections();
-  for (std::size_t i = 0; i < timed.size(); ++i) commit(timed[i], unit_.defaults[i]);
+  for (std::size_t i = 0; i < timed.size(); ++i) {
+    commit(timed[i], unit_.defaults[i], unit_.candidates[i]);
+  }
 }
 
 Problem UnitRun::problem_of(const KvRange& range) const {
@@ -189,15 +176,42 @@ bool UnitRun::verify_one(Verifier& verifier, const Candidate& candidate) {
   return true;
 }
 
+// What the cache has measured in the same way, by candidate and the length that was timed.
+std::function<std::optional<Timing>(const Candidate&, int)> UnitRun::recall_times() const {
+  std::map<std::pair<Candidate, int>, Timing> known;
+  if (context_.options.refresh) return {};
+  const DeviceInfo& gpu = context_.device.info();
+  for (const Family& family : families()) {
+    const Toolchain toolchain = toolchain_of_family(std::string(family.name));
+    for (const auto& measured : context_.store.measurements(gpu, unit_.problem, toolchain)) {
+      for (const Measurement& point : measured.points) {
+        const auto timing = timing_of(point, gpu.driver_version);
+        const int kv_len = equivalent_kv_len(unit_.problem, point.kv_len);
+        if (timing) known.insert_or_assign({measured.candidate, kv_len}, *timing);
+      }
+    }
+  }
+  return [known = std::move(known)](const Candidate& candidate, int kv_len) {
+    const auto found = known.find({candidate, kv_len});
+    return found == known.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
 std::vector<TimedRange> UnitRun::time_all() {
   const PhaseClock clock(&context_.report.time_s);
   AttentionTimer timer(context_.device, *context_.compiles.probes(), unit_.problem);
+  const auto monitor = open_device_monitor(context_.device.info());
+  timer.watch(*monitor);
   context_.report.num_timed += admitted_.size();
   TimeRequest request;
   request.problem = unit_.problem;
   request.ranges = unit_.ranges;
   request.defaults = unit_.defaults;
   request.candidates = admitted_;
+  request.plan = plan_of(context_.options.effort);
+  const int most_rounds = timing_sizes(context_.device.info()).max_rounds;
+  request.plan.max_rounds = std::min(request.plan.max_rounds, most_rounds);
+  request.known = recall_times();
   request.measure = [&](const Candidate& candidate, int kv_len, const TimerOptions& options) {
     return measure(timer, candidate, kv_len, options);
   };
@@ -213,8 +227,7 @@ std::optional<Timing> UnitRun::measure(AttentionTimer& timer, const Candidate& c
                                        int kv_len, const TimerOptions& options) {
   const Binary& binary = *context_.compiles.find(candidate.variant(unit_.problem));
   try {
-    return timer.measure(kernels_.load(binary, unit_.problem, candidate), candidate, kv_len,
-                         options);
+    return timer.judge(kernels_.load(binary, unit_.problem, candidate), candidate, kv_len, options);
   } catch (const CudaError& error) {
     reject(candidate, Stage::kTime, {RejectReason::kLaunch, error.what()});
     require_usable(context_.device, candidate);
@@ -239,11 +252,12 @@ Winner UnitRun::make_winner(const Problem& problem,
   return winner;
 }
 
-void UnitRun::commit(const TimedRange& timed, const Candidate& range_default) {
+void UnitRun::commit(const TimedRange& timed, const Candidate& range_default,
+                     const std::string& candidates_digest) {
   const Problem problem = problem_of(timed.range);
   const DeviceInfo& gpu = context_.device.info();
   const auto measured = measurements_of(timed, gpu.driver_version);
-  const auto selection = select_winner(problem, measured);
+  const auto selection = select_winner(problem, measured, timed.rematch);
   if (!selection) {
     context_.report.failures.push_back(fmt::format(
         "{}: {}", problem.text(),
@@ -257,10 +271,10 @@ void UnitRun::commit(const TimedRange& timed, const Candidate& range_default) {
     winner.margin_runner_up = selection->runner_up_regret - selection->worst_regret;
   }
   winner.default_candidate = range_default.text();
-  const auto* of_winner = find_measured(measured, selection->winner);
-  if (const auto* of_default = find_measured(measured, range_default)) {
-    winner.margin_default = mean_margin(*of_default, *of_winner);
-  }
+  winner.margin_default = selection->over_default.median;
+  winner.margin_default_low = selection->over_default.low;
+  winner.effort = name_of(context_.options.effort);
+  winner.candidates = candidates_digest;
   winner.method = timed.complete ? kTimingMethod : kPartialTimingMethod;
   for (const Family& family : families()) {
     if (is_disabled(family, context_.options.disabled_families)) continue;  // what is known stays

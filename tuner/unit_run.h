@@ -20,8 +20,9 @@ namespace attune {
 struct PendingUnit {
   Problem problem;  // kv spans `ranges`
   std::vector<KvRange> ranges;
-  std::vector<Candidate> defaults;  // of each range
-  CandidateSpace space;             // of all ranges together
+  std::vector<Candidate> defaults;      // of each range
+  std::vector<std::string> candidates;  // of each range: digest_of_candidates
+  CandidateSpace space;                 // of all ranges together
 };
 
 struct UnitContext {
@@ -60,10 +61,12 @@ class UnitRun {
   void recall_rejections();
   void verify_all();
   bool verify_one(Verifier& verifier, const Candidate& candidate);
+  std::function<std::optional<Timing>(const Candidate&, int)> recall_times() const;
   std::vector<TimedRange> time_all();
   std::optional<Timing> measure(AttentionTimer& timer, const Candidate& candidate, int kv_len,
                                 const TimerOptions& options);
-  void commit(const TimedRange& timed, const Candidate& range_default);
+  void commit(const TimedRange& timed, const Candidate& range_default,
+              const std::string& candidates_digest);
   Winner make_winner(const Problem& problem, const std::vector<CandidateMeasurements>& measured,
                      const Candidate& candidate) const;
   void reject(const Candidate& candidate, Stage stage, Rejection rejection);

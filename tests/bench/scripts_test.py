@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""bench/record.sh with a stand-in for attune, and bench/table.py."""
+"""bench/record.sh with a stand-in for attune, bench/table.py and bench/agreement.py."""
 
 import os
 import pathlib
 import re
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -114,6 +115,56 @@ class Table(unittest.TestCase):
         done = self.table_of("taken,rule\nt,kept\n")
         self.assertEqual(done.returncode, 1)
         self.assertIn("missing=", done.stderr)
+
+
+class Agreement(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def cache(self, name, winner, times):
+        """A cache of one problem; times by candidate, at 1 and 1024 keys."""
+        path = self.folder / name
+        with sqlite3.connect(path) as database:
+            database.executescript("""
+                CREATE TABLE problems (id INTEGER PRIMARY KEY, text, shape, kv_min, kv_max);
+                CREATE TABLE candidates (id INTEGER PRIMARY KEY, text);
+                CREATE TABLE measurements (problem_id, candidate_id, median_us);
+                CREATE TABLE winners (problem_id, candidate_id);
+                INSERT INTO problems VALUES (1, 'p', 's', 1, 1024), (2, 'p1', 's', 1, 1), (3, 'p2', 's', 1024, 1024);""")
+            for idx, (candidate, (short_us, long_us)) in enumerate(times.items(), 1):
+                database.execute("INSERT INTO candidates VALUES (?, ?)", (idx, candidate))
+                database.execute("INSERT INTO measurements VALUES (2, ?, ?)", (idx, short_us))
+                database.execute("INSERT INTO measurements VALUES (3, ?, ?)", (idx, long_us))
+                if candidate == winner:
+                    database.execute("INSERT INTO winners VALUES (1, ?)", (idx,))
+        database.close()
+        return path
+
+    def run_on(self, *arguments):
+        return subprocess.run([sys.executable, ROOT / "bench" / "agreement.py", *arguments], capture_output=True, text=True,
+                              encoding="utf-8", timeout=60, check=False)
+
+    def test_counts_winners_and_the_regret_of_the_worst(self):
+        times = {"a": (5, 100), "b": (4, 103)}
+        caches = [self.cache(f"{i}.db", winner, times) for i, winner in enumerate("aab")]
+        done = self.run_on(*caches)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        # a loses 1 of 20 us at one key, b 3 of 100 us.
+        self.assertIn("p  2 of 3 a  worst regret 5.0%", done.stdout)
+        self.assertIn("2 of 3 winners are the most frequent of their problem; worst regret 5.0%", done.stdout)
+
+    def test_is_judged_by_one_cache_when_asked(self):
+        quick = self.cache("quick.db", "b", {"b": (4, 103)})
+        exhaustive = self.cache("exhaustive.db", "a", {"a": (4, 100), "b": (4, 103)})
+        self.assertIn("worst regret 0.0%", self.run_on(quick).stdout)
+        self.assertIn("worst regret 3.0%", self.run_on("--by", exhaustive, quick).stdout)
+        lacking = self.run_on("--by", quick, exhaustive).stdout
+        self.assertIn("1 winners lack times", lacking)
+
+    def test_refuses_what_is_no_cache(self):
+        self.assertEqual(self.run_on(self.folder / "none.db").returncode, 1)
 
 
 if __name__ == "__main__":

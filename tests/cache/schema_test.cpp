@@ -65,6 +65,26 @@ TEST(Schema, HasEveryTableAndAllForeignKeysResolve) {
   }
 }
 
+TEST(Schema, FillsTheEvidenceOfOlderRowsInAsUnknown) {
+  SQLite::Database db = memory();
+  migrate(db, "a.db", migrations().first(1));
+  db.exec(
+      "INSERT INTO gpus VALUES (1, 'g', 'g', 'sm_90a', 1, 1);"
+      "INSERT INTO problems VALUES (1, 'p', 'p', 1, 1);"
+      "INSERT INTO candidates VALUES (1, 'c');"
+      "INSERT INTO toolchains VALUES (1, 'd', 'n', 'o');"
+      "INSERT INTO measurements VALUES (1, 1, 1, 1, 1, 4.5, 0.1, 9, 2, '13.0', 'then')");
+  migrate(db, "a.db");
+  SQLite::Statement row(db,
+                        "SELECT median_us, low_us, high_us, num_dropped, sm_clock_mhz, throttle,"
+                        " provisional, method FROM measurements");
+  ASSERT_TRUE(row.executeStep());
+  EXPECT_EQ(row.getColumn(0).getDouble(), 4.5);
+  for (const int unknown : {1, 2, 3, 4, 6}) EXPECT_EQ(row.getColumn(unknown).getDouble(), 0);
+  EXPECT_EQ(row.getColumn(5).getString(), "");
+  EXPECT_EQ(row.getColumn(7).getInt(), 2);
+}
+
 // Made-up steps, to test the machinery beyond the versions that exist.
 constexpr Migration kSteps[] = {
     {1, "CREATE TABLE a (x INTEGER); INSERT INTO a VALUES (7)"},

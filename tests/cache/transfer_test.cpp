@@ -106,6 +106,12 @@ TEST_F(Transfer, AnImportAddsWhatIsMissing) {
   EXPECT_EQ(hit->winner.admission.created_at, kOlder);
   EXPECT_EQ(hit->winner.measurements.at(0).created_at, kOlder);
   EXPECT_EQ(hit->winner.measurements.size(), 2u);
+  EXPECT_EQ(hit->winner.measurements.at(0).throttle, "power+thermal");
+  EXPECT_EQ(hit->winner.measurements.at(0).num_dropped, 2);
+  EXPECT_EQ(hit->winner.measurements.at(0).high_us, 4.875);
+  EXPECT_TRUE(hit->winner.provisional());
+  EXPECT_EQ(hit->winner.effort, "quick");
+  EXPECT_EQ(hit->winner.margin_default_low, 0.375);
   EXPECT_EQ(hit->winner.binary.cubin, sample_binary("other").cubin);
   EXPECT_EQ(hit->winner.binary.kernels, sample_binary("other").kernels);
   EXPECT_EQ(testing::dump(file), before);

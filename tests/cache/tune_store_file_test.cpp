@@ -183,7 +183,7 @@ TEST(TuneStoreFile, RefusesANewerSchemaAndLeavesItAlone) {
   make_cache(dir / "tune.db");
   testing::tamper(dir / "tune.db", "PRAGMA user_version = 7");
   const std::string expected = fmt::format(
-      "cannot open tuning cache: path={} schema=7 supported=1; upgrade attune, or choose another "
+      "cannot open tuning cache: path={} schema=7 supported=2; upgrade attune, or choose another "
       "file with --cache",
       (dir / "tune.db").string());
   EXPECT_EQ(cache_error_of([&] { TuneStore::open(dir / "tune.db"); }), expected);
@@ -192,7 +192,7 @@ TEST(TuneStoreFile, RefusesANewerSchemaAndLeavesItAlone) {
   const auto store = TuneStore::open_or_memory(dir / "tune.db", warnings.sink());
   EXPECT_TRUE(store->is_in_memory());
   ASSERT_EQ(warnings.count(), 1u);
-  EXPECT_NE(warnings.texts()[0].find("schema=7 supported=1"), std::string::npos);
+  EXPECT_NE(warnings.texts()[0].find("schema=7 supported=2"), std::string::npos);
   EXPECT_TRUE(files_with(dir.path(), "damaged").empty());
 }
 

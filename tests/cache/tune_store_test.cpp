@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cache/schema.h"
 #include "common/error.h"
 #include "tests/cache/fixtures.h"
 
@@ -42,7 +43,14 @@ void expect_equal(const Measurement& a, const Measurement& b) {
   EXPECT_EQ(a.kv_len, b.kv_len);
   EXPECT_EQ(a.median_us, b.median_us);
   EXPECT_EQ(a.spread_us, b.spread_us);
+  EXPECT_EQ(a.low_us, b.low_us);
+  EXPECT_EQ(a.high_us, b.high_us);
   EXPECT_EQ(a.num_samples, b.num_samples);
+  EXPECT_EQ(a.num_dropped, b.num_dropped);
+  EXPECT_EQ(a.sm_clock_mhz, b.sm_clock_mhz);
+  EXPECT_EQ(a.memory_clock_mhz, b.memory_clock_mhz);
+  EXPECT_EQ(a.throttle, b.throttle);
+  EXPECT_EQ(a.provisional, b.provisional);
   EXPECT_EQ(a.method, b.method);
   EXPECT_EQ(a.driver_version, b.driver_version);
   EXPECT_EQ(a.created_at, b.created_at);
@@ -155,6 +163,10 @@ TEST(TuneStore, GivesBackAWinnerAsItWasPut) {
   EXPECT_EQ(got.margin_runner_up, put.margin_runner_up);
   EXPECT_EQ(got.default_candidate, put.default_candidate);
   EXPECT_EQ(got.margin_default, put.margin_default);
+  EXPECT_EQ(got.margin_default_low, put.margin_default_low);
+  EXPECT_EQ(got.effort, put.effort);
+  EXPECT_EQ(got.candidates, put.candidates);
+  EXPECT_TRUE(got.provisional());
   EXPECT_EQ(got.method, put.method);
   EXPECT_EQ(got.driver_version, put.driver_version);
   EXPECT_EQ(got.created_at, put.created_at);
@@ -360,7 +372,7 @@ TEST(TuneStore, CountsItsRows) {
   store->put_winner(sample_gpu(), sample_winner());
   const CacheStats stats = store->stats();
   EXPECT_EQ(stats.path, ":memory:");
-  EXPECT_EQ(stats.schema_version, 1);
+  EXPECT_EQ(stats.schema_version, kSchemaVersion);
   EXPECT_GT(stats.file_bytes, 0u);
   EXPECT_EQ(stats.num_gpus, 1);
   EXPECT_EQ(stats.num_problems, 3);  // the problem and its two points

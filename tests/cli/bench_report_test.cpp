@@ -18,7 +18,9 @@ BenchOutcome made_up_bench() {
   row.match = "exact";
   row.candidate = "splitkv/m16n64s2w8/x33";
   row.default_candidate = "splitkv/m16n32s2w8/x66";
-  row.points = {{{4096}, {10, 0.05, 9, {}}, {15, 0.5, 9, {}}}};
+  row.points = {{{4096},
+                 {.median_us = 10, .spread_us = 0.05, .num_samples = 9},
+                 {.median_us = 15, .spread_us = 0.5, .num_samples = 9}}};
   outcome.rows = {row};
   return outcome;
 }

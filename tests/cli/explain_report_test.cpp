@@ -35,6 +35,60 @@ TEST(Explain, NamesTheExactWinnerAndRanksTheTimedCandidates) {
   EXPECT_NE(text.find("would serve " + winner.candidate.text() + " (exact)"), std::string::npos);
 }
 
+TEST(Explain, ShowsTheEvidenceOfTheWinner) {
+  const Cache cache;
+  Winner winner = store_made_up_winner(*cache.store);
+  winner.margin_default_low = 0.18;
+  winner.effort = "quick";
+  for (Measurement& point : winner.measurements) {
+    point.num_dropped = 1;
+    point.sm_clock_mhz = 1980;
+    point.memory_clock_mhz = 3201;
+  }
+  winner.measurements[3].sm_clock_mhz = 1755;
+  winner.measurements[3].throttle = "power";
+  winner.measurements[3].provisional = true;
+  cache.store->put_winner(made_up_gpu(), winner);
+  const Explanation explanation = cache.explain(kTuned);
+  const std::string text = explain_text(explanation);
+  for (const char* part :
+       {"21.0%, at least 18.0% with 99.9% confidence", "method 3, effort quick", "13 dropped",
+        "clocks 1755 MHz, memory 3201 MHz", "held back by power", "provisional: other processes"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  }
+  const Json json = explain_json(explanation);
+  EXPECT_EQ(json["winner"]["provisional"], true);
+  EXPECT_EQ(json["winner"]["effort"], "quick");
+  EXPECT_EQ(json["winner"]["margin_default_low"], 0.18);
+  EXPECT_EQ(json["winner"]["measurements"][3]["throttle"], "power");
+  EXPECT_EQ(json["winner"]["measurements"][3]["sm_clock_mhz"], 1755);
+  EXPECT_EQ(json["winner"]["measurements"][0]["dropped_samples"], 1);
+  EXPECT_EQ(json["winner"]["measurements"][0]["provisional"], false);
+}
+
+TEST(Explain, SaysWhyABetterNumberDidNotWin) {
+  const Cache cache;
+  Winner winner = store_made_up_winner(*cache.store);
+  winner.default_candidate = winner.candidate.text();
+  winner.margin_runner_up = -0.04;
+  cache.store->put_winner(made_up_gpu(), winner);
+  const std::string text = explain_text(cache.explain(kTuned));
+  EXPECT_NE(
+      text.find(winner.runner_up + " has 4.0% less of worst regret, but is not surely faster"),
+      std::string::npos)
+      << text;
+  EXPECT_EQ(text.find("over the default"), std::string::npos);
+}
+
+TEST(Explain, RanksWhatWasNotTimed) {
+  const Cache cache;
+  const Explanation explanation = cache.explain(kTuned);
+  EXPECT_FALSE(explanation.winner);
+  EXPECT_EQ(explain_json(explanation)["winner"], nullptr);
+  EXPECT_NE(explain_text(explanation).find("not timed, rank 1 by the cost model"),
+            std::string::npos);
+}
+
 TEST(Explain, NamesTheNearestProblemAndWhatDiffers) {
   const Cache cache;
   store_made_up_winner(*cache.store);

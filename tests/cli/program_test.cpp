@@ -38,6 +38,7 @@ TEST_F(Program, WrongUseExitsWithTwoAndOneLine) {
       {"tune", "--compile-only", "--arch", "sm_1", "--problem", kProblem},
       {"tune", "--compile-only", "--device", "0"},
       {"tune", "--preset", "gemma4-31b", "--tp", "3"},
+      {"tune", "--effort", "some"},
       {"tune", "--jobs", "0"},
       {"tune", "--device", "-1"},
       {"tune", "--device", "cpu"},

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "common/error.h"
+#include "jit/device_monitor.h"
 #include "jit/driver.h"
 #include "tests/support/require_gpu.h"
 
@@ -64,6 +65,19 @@ class CudaDeviceTest : public GpuTest {
   Module module_;
   Stream stream_;
 };
+
+TEST_F(CudaDeviceTest, IsWatchedByItsUuid) {
+  const DeviceState state = open_device_monitor(device().info())->read();
+  if (state.sm_clock_mhz == 0) GTEST_SKIP() << "no NVML on this machine";
+  EXPECT_GT(state.memory_clock_mhz, 0);
+  // With a context, this process is on the list under one number or another.
+  if (state.processes) {
+    EXPECT_GE(state.processes->size(), 1u);
+  }
+  DeviceInfo other = device().info();
+  other.uuid = "GPU-00000000-0000-0000-0000-000000000000";
+  EXPECT_EQ(open_device_monitor(other)->read().sm_clock_mhz, 0);
+}
 
 TEST_F(CudaDeviceTest, DescribesItself) {
   const DeviceInfo& info = device().info();

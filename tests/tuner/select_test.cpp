@@ -48,8 +48,8 @@ TEST(KvPoints, DoNotOverflowAtTheLargestLength) {
 TEST(SelectWinner, TakesTheLeastWorstRegretNotTheBestMean) {
   // The first one is far better on two points and 30% worse on one.
   const auto selection =
-      select_winner(problem_up_to(4), {measured(kSmall, 8, {{1, 1.0}, {2, 1.0}, {4, 13.0}}),
-                                       measured(kLarge, 8, {{1, 1.2}, {2, 1.2}, {4, 10.0}})});
+      select_winner(problem_up_to(4), {measured(kSmall, 8, {{1, 100}, {2, 100}, {4, 1300}}),
+                                       measured(kLarge, 8, {{1, 120}, {2, 120}, {4, 1000}})});
   ASSERT_TRUE(selection);
   EXPECT_EQ(selection->winner.config, kLarge);
   EXPECT_NEAR(selection->worst_regret, 0.2, 1e-12);
@@ -104,6 +104,96 @@ TEST(SelectWinner, UsesTheLastMeasurementOfAPoint) {
   const auto selection = select_winner(problem_up_to(1), {measured(kSmall, 8, {{1, 1.0}, {1, 3.0}}),
                                                           measured(kLarge, 8, {{1, 2.0}})});
   EXPECT_EQ(selection->winner.config, kLarge);
+}
+
+// A measurement whose median lies in us * (1 -+ half).
+CandidateMeasurements uncertain(int split_cap, double us, double half) {
+  CandidateMeasurements one = measured(kSmall, split_cap, {{1, us}});
+  one.points[0].low_us = us * (1 - half);
+  one.points[0].high_us = us * (1 + half);
+  return one;
+}
+
+Rematch with_default(const Candidate& defending, const std::map<Candidate, Gain>& gains,
+                     const std::vector<CandidateMeasurements>& finalists) {
+  Rematch rematch;
+  rematch.defending = defending;
+  rematch.gains = gains;
+  for (const auto& one : finalists) rematch.finalists.push_back(one.candidate);
+  return rematch;
+}
+
+TEST(SelectWinner, CountsShortTimesOverTheLongestPoint) {
+  // 0.3 us lost at one key is 7% of 4 us, but no more than 0.3 us lost at 1024 keys.
+  const auto short_wins = measured(kSmall, 8, {{1, 4.0}, {2, 5.0}});
+  const auto long_wins = measured(kLarge, 8, {{1, 4.3}, {2, 4.6}});
+  const auto selection = select_winner(problem_up_to(2), {short_wins, long_wins});
+  EXPECT_EQ(selection->winner.config, kLarge);
+  EXPECT_NEAR(selection->worst_regret, 0.3 / 4.6, 1e-12);
+  EXPECT_EQ(counted_us(4, 5), 5);
+  EXPECT_EQ(counted_us(4, 150), kNoticedUs);
+  EXPECT_EQ(counted_us(40, 150), 40);
+}
+
+TEST(SelectWinner, TiesAreAsWideAsTheTimesLeaveOpen) {
+  // 2% apart: told apart at +-0.2%, not at +-1.5%; 4% apart are told apart in any case.
+  const auto winner = [&](double gap, double half) {
+    return select_winner(problem_up_to(1),
+                         {uncertain(8, 100, half), uncertain(4, 100 * (1 + gap), half)})
+        ->winner.split_cap;
+  };
+  EXPECT_EQ(winner(0.02, 0.002), 8);
+  EXPECT_EQ(winner(0.02, 0.015), 4);
+  EXPECT_EQ(winner(0.009, 0.0), 4);
+  EXPECT_EQ(winner(0.04, 0.1), 8);
+}
+
+TEST(SelectWinner, TheDefaultStaysAmongTheTied) {
+  const std::vector<CandidateMeasurements> all = {measured(kSmall, 1, {{1, 99.5}}),
+                                                  measured(kSmall, 8, {{1, 100}})};
+  const Candidate defending = all[1].candidate;
+  const Rematch rematch = with_default(defending, {{all[0].candidate, {0.004, 0.005}}}, all);
+  EXPECT_EQ(select_winner(problem_up_to(1), all, rematch)->winner, defending);
+  EXPECT_EQ(select_winner(problem_up_to(1), all)->winner, all[0].candidate);
+}
+
+TEST(SelectWinner, NobodyReplacesTheDefaultWithoutAProof) {
+  const std::vector<CandidateMeasurements> all = {measured(kSmall, 1, {{1, 90}}),
+                                                  measured(kSmall, 2, {{1, 93}}),
+                                                  measured(kSmall, 8, {{1, 100}})};
+  const Candidate lucky = all[0].candidate, sure = all[1].candidate, defending = all[2].candidate;
+  const auto unproven =
+      select_winner(problem_up_to(1), all,
+                    with_default(defending, {{lucky, {-0.02, 0.1}}, {sure, {-0.1, 0.07}}}, all));
+  EXPECT_EQ(unproven->winner, defending);
+  EXPECT_EQ(unproven->over_default.median, 0);
+  const auto proven =
+      select_winner(problem_up_to(1), all,
+                    with_default(defending, {{lucky, {-0.02, 0.1}}, {sure, {0.03, 0.07}}}, all));
+  EXPECT_EQ(proven->winner, sure);
+  EXPECT_EQ(proven->over_default.low, 0.03);
+}
+
+TEST(SelectWinner, OnlyFinalistsWin) {
+  const std::vector<CandidateMeasurements> all = {measured(kSmall, 1, {{1, 50}}),
+                                                  measured(kSmall, 2, {{1, 100}})};
+  Rematch rematch;
+  rematch.finalists = {all[1].candidate};
+  const auto selection = select_winner(problem_up_to(1), all, rematch);
+  EXPECT_EQ(selection->winner, all[1].candidate);
+  EXPECT_EQ(selection->worst_regret, 0);
+}
+
+TEST(SelectWinner, WithoutPairsTheIntervalsHaveToLieApart) {
+  const auto winner = [&](double half) {
+    const std::vector<CandidateMeasurements> all = {uncertain(1, 95, half),
+                                                    uncertain(8, 100, half)};
+    Rematch rematch;
+    rematch.defending = all[1].candidate;
+    return select_winner(problem_up_to(1), all, rematch)->winner.split_cap;
+  };
+  EXPECT_EQ(winner(0.01), 1);
+  EXPECT_EQ(winner(0.03), 8);
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ class TimeCandidates : public testing::Test {
   std::optional<Selection> winner_of(const TimedRange& range) const {
     Problem problem = kProblem;
     problem.kv = range.range;
-    return select_winner(problem, measurements_of(range, "13.0"));
+    return select_winner(problem, measurements_of(range, "13.0"), range.rematch);
   }
 
   TimeRequest request_;
@@ -130,6 +130,7 @@ TEST_F(TimeCandidates, PlaysTheRematchInTurn) {
   const std::vector<std::pair<int, int>> expected = {{1, 1024}, {2, 1024},  // first pass
                                                      {1, 1024}, {2, 1024},  // rounds
                                                      {1, 1024}, {2, 1024},  //
+                                                     {1, 1024}, {2, 1024},  //
                                                      {1, 1024}, {2, 1024}};
   EXPECT_EQ(log_, expected);
 }
@@ -210,6 +211,92 @@ TEST_F(TimeCandidates, IsIncompleteWhenStoppedInTheRematch) {
   const auto ranges = time_candidates(request_);
   EXPECT_FALSE(ranges[0].complete);
   EXPECT_TRUE(winner_of(ranges[0]));
+}
+
+TEST_F(TimeCandidates, ALuckySampleLosesTheRematch) {
+  have_candidates(3);
+  request_.ranges = {{1024, 1024}};
+  std::map<int, int> seen;
+  // 30% too good, once, wherever that is.
+  for (int lucky_sample = 0; lucky_sample < 12; ++lucky_sample) {
+    int next = 0;
+    request_.measure = [&](const Candidate& one, int, const TimerOptions& options) {
+      std::vector<double> samples(static_cast<std::size_t>(options.min_samples), 10.0);
+      for (double& us : samples) {
+        if (one.split_cap == 2 && next++ == lucky_sample) us = 7.0;
+      }
+      return std::optional(summarize(samples));
+    };
+    const auto ranges = time_candidates(request_);
+    EXPECT_EQ(winner_of(ranges[0])->winner, candidate(1)) << lucky_sample;
+    int dropped = 0;
+    for (const TimedCandidate& one : ranges[0].timed) dropped += one.points[0].second.num_dropped;
+    EXPECT_EQ(dropped, lucky_sample < 3 ? 0 : 1) << "first numbers are replaced";
+  }
+}
+
+TEST_F(TimeCandidates, TakesTheFirstPassFromWhatIsKnown) {
+  have_candidates(4);
+  request_.ranges = {{1024, 1024}};
+  time_us_ = [](const Candidate& one, int) { return one.split_cap == 3 ? 0.8 : 1.0; };
+  request_.known = [](const Candidate& one, int) {
+    const double us = one.split_cap == 4 ? 2.0 : 1.0;
+    return one.split_cap == 3 ? std::nullopt : std::optional(summarize({us, us, us}));
+  };
+  const auto ranges = time_candidates(request_);
+  EXPECT_EQ(count(4, 1024), 0) << "known to be poor";
+  EXPECT_EQ(count(3, 1024), 1 + request_.plan.min_rounds) << "not known";
+  EXPECT_EQ(count(1, 1024), request_.plan.min_rounds) << "a finalist";
+  EXPECT_EQ(winner_of(ranges[0])->winner, candidate(3));
+}
+
+TEST_F(TimeCandidates, PlaysMoreRoundsWhileTimesSpread) {
+  have_candidates(2);
+  request_.ranges = {{1024, 1024}};
+  int next = 0;
+  time_us_ = [&](const Candidate&, int) { return 10.0 + 0.2 * (next++ % 3); };
+  time_candidates(request_);
+  EXPECT_EQ(count(2, 1024), 1 + request_.plan.max_rounds);
+}
+
+TEST_F(TimeCandidates, StopsAHopelessCandidateSoonAndOthersLater) {
+  have_candidates(2);
+  request_.ranges = {{1024, 1024}};
+  std::vector<double> limits;
+  const auto measure = request_.measure;
+  request_.measure = [&](const Candidate& one, int kv_len, const TimerOptions& options) {
+    limits.push_back(options.abandon_above_us);
+    return measure(one, kv_len, options);
+  };
+  time_candidates(request_);
+  EXPECT_EQ(limits[0], 0);
+  EXPECT_EQ(limits[1], kAbandonFactor);
+  EXPECT_EQ(limits[2], 0) << "a rematch is fair";
+}
+
+TEST_F(TimeCandidates, PutsConditionsIntoItsRows) {
+  have_candidates(2);
+  request_.ranges = {{1024, 1024}};
+  const auto measure = request_.measure;
+  request_.measure = [&](const Candidate& one, int kv_len, const TimerOptions& options) {
+    auto timing = measure(one, kv_len, options);
+    timing->conditions = {1900, 3201, kThrottlePower, one.split_cap == 2 ? 1 : 0, true};
+    return timing;
+  };
+  const auto rows = measurements_of(time_candidates(request_)[0], "13.0");
+  const Measurement& row = rows[0].points[0];
+  EXPECT_EQ(row.sm_clock_mhz, 1900);
+  EXPECT_EQ(row.memory_clock_mhz, 3201);
+  EXPECT_EQ(row.throttle, "power");
+  EXPECT_FALSE(row.provisional);
+  EXPECT_TRUE(rows[1].points[0].provisional);
+  EXPECT_EQ(row.method, kTimingMethod);
+  EXPECT_EQ(timing_of(row, "13.0")->median_us, row.median_us);
+  EXPECT_FALSE(timing_of(row, "13.1")) << "another driver";
+  EXPECT_FALSE(timing_of(rows[1].points[0], "13.0")) << "disturbed";
+  Measurement older = row;
+  --older.method;
+  EXPECT_FALSE(timing_of(older, "13.0"));
 }
 
 }  // namespace

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cmath>
 #include <limits>
+#include <map>
 #include <set>
 
 #include "common/error.h"
@@ -151,12 +154,122 @@ TEST_F(AttentionTimerTest, StopsEarlyAboveTheAbandonLimit) {
   options.abandon_above_us = 20;
   AttentionTimer timer = make_timer(kProblem);
   const AttentionKernels kernels = load(kProblem);
-  EXPECT_EQ(timer.measure(kernels, kCandidate, 512, options).num_samples, 1);
+  EXPECT_EQ(timer.measure(kernels, kCandidate, 512, options).num_samples, 2);
   options.abandon_above_us = 1;  // not even worth a graph
   int captures = 0;
   device_.on_call = [&](std::string_view call) { captures += call == "capture"; };
-  EXPECT_EQ(timer.measure(kernels, kCandidate, 512, options).num_samples, 1);
+  EXPECT_EQ(timer.measure(kernels, kCandidate, 256, options).num_samples, 1);
   EXPECT_EQ(captures, 0);
+}
+
+TEST_F(AttentionTimerTest, IsNotMisledByOneSlowLaunch) {
+  // The launch that decides about a graph, and a sample: each is 100 times too slow, once.
+  launches_take({25, 2500, 25});
+  TimerOptions options;
+  options.abandon_above_us = 30;
+  const Timing first = make_timer(kProblem).measure(load(kProblem), kCandidate, 512, options);
+  EXPECT_EQ(first.num_samples, options.min_samples);
+  EXPECT_DOUBLE_EQ(first.median_us, 25);
+}
+
+// A monitor whose clock the test sets, and kernels that run with it.
+class ClockedTimerTest : public AttentionTimerTest, public DeviceMonitor {
+ protected:
+  ClockedTimerTest() {
+    device_.on_launch = [this](const Kernel& kernel, const KernelLaunch&, const void*) {
+      if (!FakeDevice::symbol_of(kernel).starts_with("splitkv")) return;
+      device_.now_us += 25 * 2000.0 / clock_mhz(device_.now_us);
+    };
+  }
+  DeviceState read() override {
+    return {.sm_clock_mhz = clock_mhz(device_.now_us),
+            .memory_clock_mhz = 3201,
+            .throttle = throttle,
+            .processes = processes};
+  }
+  Timing measure() {
+    AttentionTimer timer = make_timer(kProblem);
+    timer.watch(*this);
+    start_us = device_.now_us;
+    return timer.measure(load(kProblem), kCandidate, 512);
+  }
+
+  std::function<int(double)> clock_mhz = [](double) { return 2000; };
+  unsigned throttle = 0;
+  std::optional<std::vector<unsigned>> processes;
+  double start_us = 0;
+};
+
+TEST_F(ClockedTimerTest, DropsAWindowInWhichTheClockJumps) {
+  // High for the warm-up and the first samples, then settled at half of it.
+  clock_mhz = [this](double now_us) { return now_us < start_us + 900 ? 2000 : 1000; };
+  const Timing timing = measure();
+  EXPECT_DOUBLE_EQ(timing.median_us, 50);
+  EXPECT_DOUBLE_EQ(timing.spread_us, 0);
+  EXPECT_GT(timing.num_dropped, 0);
+  EXPECT_EQ(timing.conditions.sm_clock_mhz, 1000);
+  EXPECT_FALSE(timing.conditions.provisional());
+}
+
+TEST_F(ClockedTimerTest, SaysSoWhenTheClockNeverSettles) {
+  clock_mhz = [](double now_us) { return static_cast<int>(2000 * std::exp(-now_us / 20000)); };
+  EXPECT_TRUE(measure().conditions.provisional());
+}
+
+TEST_F(ClockedTimerTest, TellsThrottlingAndOtherProcesses) {
+  throttle = kThrottlePower;
+  processes = {static_cast<unsigned>(getpid()), 1};
+  const Timing timing = measure();
+  EXPECT_EQ(timing.conditions.throttle, kThrottlePower);
+  EXPECT_EQ(timing.conditions.foreign_processes, 1);
+  EXPECT_TRUE(timing.conditions.provisional());
+}
+
+TEST(JudgedLengths, OfABatchAreAlikeAndUnlike) {
+  const auto of = [](const char* text, int kv_len) {
+    return judged_lengths(Problem::parse(text), kv_len);
+  };
+  using Mixes = std::vector<std::vector<int>>;
+  EXPECT_EQ(of("decode/b4/q1/kv1-1024/h4x2/d64/contiguous/bf16", 1000),
+            (Mixes{{1000, 1000, 1000, 1000}, {250, 500, 750, 1000}}));
+  EXPECT_EQ(of("decode/b4/q1/kv1-1024/h4x2/d64/contiguous/bf16", 2),
+            (Mixes{{2, 2, 2, 2}, {1, 1, 1, 2}}));
+  EXPECT_EQ(of("decode/b1/q1/kv1-1024/h4x2/d64/contiguous/bf16", 1000), (Mixes{{1000}}));
+  EXPECT_EQ(of("decode/b2/q1/kv1-1024/h4x2/d64/w64/ring/bf16", 1000), (Mixes{{1000, 1000}}));
+}
+
+TEST_F(AttentionTimerTest, JudgesABatchByTheMeanOverBothMixes) {
+  std::map<std::vector<int>, int> seen;
+  device_.on_launch = [&](const Kernel& kernel, const KernelLaunch&, const void* params) {
+    if (!FakeDevice::symbol_of(kernel).starts_with("splitkv")) return;
+    const auto& p = *static_cast<const AttentionParams*>(params);
+    const std::vector<int> lengths(p.kv_len, p.kv_len + p.batch);
+    ++seen[lengths];
+    device_.now_us += lengths.front() == 512 ? 30 : 20;
+  };
+  const Timing timing = make_timer(kProblem).judge(load(kProblem), kCandidate, 512);
+  EXPECT_DOUBLE_EQ(timing.median_us, 25);
+  EXPECT_EQ(seen.size(), 2u);
+  EXPECT_EQ((seen[{512, 512}]), (seen[{256, 512}]));
+}
+
+TEST_F(AttentionTimerTest, KeepsTheGraphsOfThoseWhoTakeTurns) {
+  launches_take({25});
+  int captures = 0;
+  device_.on_call = [&](std::string_view call) { captures += call == "capture"; };
+  AttentionTimer timer = make_timer(kProblem);
+  const AttentionKernels kernels = load(kProblem);
+  const Candidate other{"splitkv", {16, 32, 2, 4}, 2};
+  for (int round = 0; round < 3; ++round) {
+    timer.measure(kernels, kCandidate, 512);
+    timer.measure(kernels, other, 512);
+  }
+  EXPECT_EQ(captures, 2);
+  timer.measure(kernels, kCandidate, 256);  // other lengths
+  EXPECT_EQ(captures, 3);
+  const AttentionKernels again = load(kProblem);  // other kernels
+  timer.measure(again, kCandidate, 256);
+  EXPECT_EQ(captures, 4);
 }
 
 TEST_F(AttentionTimerTest, ThrowsWhenTheClockIsBroken) {

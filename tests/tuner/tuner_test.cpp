@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <set>
 
 #include "common/error.h"
@@ -85,7 +86,9 @@ TEST_F(TunerTest, CountsWhatItDid) {
   const CandidateSpace space = candidate_space(kProblem, device_.info());
   std::set<Variant> variants;
   for (const Candidate& one : space.kept) variants.insert(one.variant(kProblem));
-  const TuneReport report = tune();
+  TuneOptions options;
+  options.effort = Effort::kExhaustive;
+  const TuneReport report = tune(options);
   EXPECT_EQ(report.num_problems, 1u);
   EXPECT_EQ(report.num_tuned, 1u);
   EXPECT_EQ(report.num_candidates, space.kept.size() + space.pruned.size());
@@ -107,6 +110,74 @@ TEST_F(TunerTest, DoesNothingTheSecondTime) {
   EXPECT_EQ(again.winners.size(), 1u);
   EXPECT_EQ(compiles_.num_compiled, compiled);
   EXPECT_EQ(device_.num_launches(), launches);
+}
+
+TEST_F(TunerTest, MoreEffortTunesAgainAndLessDoesNot) {
+  TuneOptions quick, normal;
+  quick.effort = Effort::kQuick;
+  const std::size_t num_quick = tune(quick).num_timed;
+  EXPECT_EQ(stored()->winner.effort, "quick");
+  EXPECT_EQ(tune(quick).num_cached, 1u);
+  const TuneReport more = tune(normal);
+  EXPECT_EQ(more.num_cached, 0u);
+  EXPECT_GT(more.num_timed, num_quick);
+  EXPECT_EQ(stored()->winner.effort, "normal");
+  EXPECT_EQ(tune(quick).num_cached, 1u);
+}
+
+// The launches of the timer by config; verification is not timed.
+std::map<Variant, int> timed_launches(FakeDevice& device, const std::function<void()>& work) {
+  std::map<Variant, int> launches;
+  serve_attention(device, [&](const Variant& variant, const AttentionParams& p) {
+    if (!is_verification(p)) ++launches[variant];
+    return cost_us(variant, p);
+  });
+  work();
+  return launches;
+}
+
+TEST_F(TunerTest, ANewCandidateIsTimedWithTheFinalistsAlone) {
+  TuneOptions options;
+  options.effort = Effort::kExhaustive;
+  tune(options);
+  // As if one candidate had not been there: no time of it, and the winner chosen from the others.
+  Winner winner = stored()->winner;
+  auto measured = store_->measurements(device_.info(), kProblem, toolchain());
+  const auto is_other = [&](const CandidateMeasurements& one) {
+    const std::string text = one.candidate.text();
+    return one.candidate != winner.candidate && text != winner.runner_up &&
+           text != winner.default_candidate && one.candidate.config.num_warps != 4;
+  };
+  const auto last = std::find_if(measured.begin(), measured.end(), is_other);
+  ASSERT_NE(last, measured.end());
+  const Candidate added = last->candidate;
+  measured.erase(last);
+  store_->put_measurements(device_.info(), kProblem, toolchain(), measured);
+  winner.candidates = "of fewer";
+  store_->put_winner(device_.info(), winner);
+
+  TuneReport report;
+  const auto launches = timed_launches(device_, [&] { report = tune(options); });
+  EXPECT_EQ(report.num_cached, 0u);
+  EXPECT_EQ(report.num_tuned, 1u);
+  EXPECT_EQ(launches.count(added.variant(kProblem)), 1u) << added.text();
+  // Finalists of the exhaustive plan, the default and the new one; the others' times are known.
+  EXPECT_LE(launches.size(), plan_of(options.effort).num_finalists + 2);
+  EXPECT_LT(launches.size(), report.num_timed);
+  EXPECT_EQ(stored()->winner.candidate, (Candidate{"splitkv", kBest, 1}));
+  EXPECT_EQ(tune(options).num_cached, 1u);
+}
+
+TEST_F(TunerTest, AnOlderWayOfMeasuringIsTimedAgainAndStillServed) {
+  tune();
+  Winner winner = stored()->winner;
+  winner.method = kTimingMethod - 1;
+  for (Measurement& point : winner.measurements) --point.method;
+  store_->put_winner(device_.info(), winner);
+  EXPECT_EQ(stored()->freshness, Freshness::kOlderMethod);
+  EXPECT_EQ(stored()->winner.candidate, winner.candidate);
+  EXPECT_EQ(tune().num_tuned, 1u);
+  EXPECT_EQ(stored()->freshness, Freshness::kFresh);
 }
 
 TEST_F(TunerTest, RefreshTimesAgainWithoutCompiling) {
@@ -339,12 +410,14 @@ TEST_F(TunerTest, SaysSoWhenNothingCompiles) {
 
 TEST_F(TunerTest, CompilesForAnArchitectureWithoutADevice) {
   Tuner tuner(nullptr, *store_, compiles_);
-  const TuneReport report = tuner.compile_all({kProblem}, "sm_90a", {});
+  TuneOptions options;
+  options.effort = Effort::kExhaustive;  // the device below has less shared memory
+  const TuneReport report = tuner.compile_all({kProblem}, "sm_90a", options);
   EXPECT_GT(report.num_compiled, 10u);
   EXPECT_EQ(store_->binaries().size(), report.num_compiled);
   EXPECT_TRUE(report.winners.empty());
   EXPECT_TRUE(report.complete);
-  EXPECT_EQ(tuner.compile_all({kProblem}, "sm_90a", {}).num_compiled, 0u);
+  EXPECT_EQ(tuner.compile_all({kProblem}, "sm_90a", options).num_compiled, 0u);
   EXPECT_EQ(tune().num_compiled, 0u);  // a device of that architecture finds all it needs
 }
 

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""How far tuning caches agree that were filled by tunes of the same problems: agreement.py CACHE CACHE...
+
+For each problem: how many of the caches hold its most frequent winner, and the worst regret of any cache's winner: time
+lost at a length over the best time there, by the median over the caches of a candidate's times (as `attune tune` counts
+it: over no less than 20 us or the best time at the longest length). With one cache of `--effort exhaustive` as --by its
+times alone judge the others' winners."""
+
+import argparse
+import collections
+import pathlib
+import sqlite3
+import statistics
+import sys
+
+NOTICED_US = 20  # tuner/select.h, kNoticedUs
+
+WINNERS = """SELECT p.text, p.shape, p.kv_min, p.kv_max, c.text FROM winners w JOIN problems p ON p.id = w.problem_id
+             JOIN candidates c ON c.id = w.candidate_id"""
+TIMES = """SELECT p.shape, p.kv_min, c.text, m.median_us FROM measurements m JOIN problems p ON p.id = m.problem_id
+           JOIN candidates c ON c.id = m.candidate_id"""
+
+
+def read_cache(path):
+    """({problem: (shape, kv_min, kv_max, winner)}, {(shape, kv_len): {candidate: us}})."""
+    with sqlite3.connect(f"{pathlib.Path(path).resolve().as_uri()}?mode=ro", uri=True) as database:
+        winners = {text: rest for text, *rest in database.execute(WINNERS)}
+        times = collections.defaultdict(dict)
+        for shape, kv_len, candidate, median_us in database.execute(TIMES):
+            times[shape, kv_len][candidate] = median_us
+    return winners, times
+
+
+def typical_times(caches):
+    """The median over the caches of each time."""
+    found = collections.defaultdict(lambda: collections.defaultdict(list))
+    for _, times in caches:
+        for point, candidates in times.items():
+            for candidate, median_us in candidates.items():
+                found[point][candidate].append(median_us)
+    return {point: {candidate: statistics.median(us) for candidate, us in candidates.items()}
+            for point, candidates in found.items()}
+
+
+def worst_regret(times, shape, kv_min, kv_max, candidate):
+    """None where the candidate lacks a time."""
+    points = sorted(kv_len for known, kv_len in times if known == shape and kv_min <= kv_len <= kv_max)
+    if not points or any(candidate not in times[shape, kv_len] for kv_len in points):
+        return None
+    longest_us = min(times[shape, points[-1]].values())
+    worst = 0.0
+    for kv_len in points:
+        best_us = min(times[shape, kv_len].values())
+        lost_us = times[shape, kv_len][candidate] - best_us
+        worst = max(worst, lost_us / max(best_us, min(longest_us, NOTICED_US)))
+    return worst
+
+
+def report(caches, times):
+    """Prints a line for each problem and the totals."""
+    agreeing = total = unknown = 0
+    worst_of_all = 0.0
+    for problem in sorted(set().union(*(winners for winners, _ in caches))):
+        chosen = [winners[problem] for winners, _ in caches if problem in winners]
+        counts = collections.Counter(winner for *_, winner in chosen)
+        regrets = [worst_regret(times, *one) for one in chosen]
+        known = [regret for regret in regrets if regret is not None]
+        unknown += len(regrets) - len(known)
+        worst = max(known, default=0.0)
+        worst_of_all = max(worst_of_all, worst)
+        most = counts.most_common(1)[0]
+        agreeing += most[1]
+        total += len(chosen)
+        print(f"{problem}  {most[1]} of {len(chosen)} {most[0]}  worst regret {worst:.1%}")
+    print(f"{agreeing} of {total} winners are the most frequent of their problem; worst regret {worst_of_all:.1%}"
+          f"{f'; {unknown} winners lack times' if unknown else ''}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("caches", nargs="+", metavar="CACHE")
+    parser.add_argument("--by", metavar="CACHE", help="the cache whose times judge")
+    arguments = parser.parse_args()
+    try:
+        caches = [read_cache(path) for path in arguments.caches]
+        judges = [read_cache(arguments.by)] if arguments.by else caches
+    except sqlite3.Error as error:
+        print(f"cannot read a tuning cache: {error}; name files made by attune tune --cache", file=sys.stderr)
+        return 1
+    if not any(winners for winners, _ in caches):
+        print("no cache has a winner", file=sys.stderr)
+        return 1
+    report(caches, typical_times(judges))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
