@@ -29,6 +29,7 @@ Exit codes: 0 all is well, 1 something is broken, 3 no usable GPU.)";
 
 constexpr const char* kVariables[] = {"ATTUNE_CACHE",         "ATTUNE_CACHE_DIR", "ATTUNE_NVRTC",
                                       "ATTUNE_CXX",           "ATTUNE_DEVICE",    "ATTUNE_WORKER",
+                                      "ATTUNE_MEASURE_WORKER", "ATTUNE_TUNE_WORKER",
                                       "ATTUNE_PRESETS",       "XDG_CACHE_HOME",   "HOME",
                                       "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH",  "NO_COLOR"};
 

@@ -61,6 +61,7 @@ typedef struct attune_options {
   const char* device;
   const char* disabled_families; /* names separated by commas; "": none. NULL: the environment */
   const char* tune_worker_path;  /* attune-tune-worker */
+  const char* measure_worker_path; /* attune-measure-worker */
 } attune_options;
 
 /* As attune::AttentionArgs. A stride of 0 means the dense default. */
