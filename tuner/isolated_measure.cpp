@@ -60,6 +60,7 @@ IsolatedMeasure::~IsolatedMeasure() = default;
 
 void IsolatedMeasure::open(const MeasureUnit& unit) {
   close();
+  doubtful_.clear();
   unit_ = unit;
 }
 
@@ -190,7 +191,6 @@ IsolatedMeasure::Reply IsolatedMeasure::run(MeasureRequest request, const Candid
   const MeasureAsk phase =
       request.ask == MeasureAsk::kVerify ? MeasureAsk::kPrepareVerify : MeasureAsk::kPrepareTime;
   request.candidate = candidate.text();
-  bool was_ended_from_outside = false;
   while (true) {
     if (worker_ != nullptr && worker_->num_loads >= options_.loads_per_worker &&
         worker_->sent.count(variant) == 0) {
@@ -204,9 +204,8 @@ IsolatedMeasure::Reply IsolatedMeasure::run(MeasureRequest request, const Candid
     worker_.reset();
     if (std::holds_alternative<Dropped>(reply)) return reply;
     const auto* lost = std::get_if<Lost>(&reply);
-    const bool is_from_outside = lost != nullptr && lost->is_from_outside;
-    if (is_from_outside && !std::exchange(was_ended_from_outside, true)) continue;
-    if (is_fresh) return reply;
+    const bool is_its_own = is_fresh && (lost == nullptr || !lost->is_from_outside);
+    if (is_its_own || !doubtful_.insert(candidate).second) return reply;
   }
 }
 

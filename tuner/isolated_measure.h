@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <variant>
 
@@ -37,8 +38,8 @@ class IsolatedMeasure : public MeasureService {
   void open(const MeasureUnit& unit) override;
   // Frees what the unit took on the device.
   void close() override;
-  // A candidate that fails in a process where others ran is asked for once more, in a new one: it
-  // is rejected for what it does there.
+  // A candidate's first failure in a process where others ran, or that somebody else ended, may not
+  // be its own: it is asked for once more in a new process.
   VerifyOutcome verify(const Candidate& candidate, const Binary& binary, const Stop& stop) override;
   TimeOutcome time(const Candidate& candidate, const Binary& binary, int kv_len,
                    const TimerOptions& options, const Stop& stop) override;
@@ -71,6 +72,7 @@ class IsolatedMeasure : public MeasureService {
   const DeviceInfo device_;
   std::string program_;
   MeasureUnit unit_;
+  std::set<Candidate> doubtful_;    // those of the unit that had a second chance
   std::unique_ptr<Worker> worker_;  // empty until something is asked for, and after a failure
   int num_started_ = 0;
 };

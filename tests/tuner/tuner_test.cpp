@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <set>
+#include <utility>
 
 #include "common/error.h"
 #include "tests/tuner/fake_attention.h"
@@ -283,6 +284,34 @@ TEST_F(TunerTest, FinishesAPartialComparisonInTheNextRun) {
 
 TEST_F(TunerTest, GivesAllMemoryBack) {
   tune();
+  EXPECT_EQ(device_.live_bytes(), 0u);
+  EXPECT_EQ(device_.live_modules(), 0);
+}
+
+TEST_F(TunerTest, CandidatesThatFailKeepNoMemory) {
+  std::size_t peak_bytes = 0;
+  device_.on_call = [&](std::string_view) {
+    peak_bytes = std::max(peak_bytes, device_.live_bytes());
+  };
+  tune();
+  const std::size_t clean_peak_bytes = std::exchange(peak_bytes, 0);
+  int num_loads = 0, num_failures = 0;
+  device_.on_load = [&](const Binary&) {
+    if (++num_loads % 2 != 0) return;  // not the measuring kernels, which come last
+    ++num_failures;
+    throw CudaError("cannot load", 209, "CUDA_ERROR_NO_BINARY_FOR_GPU");
+  };
+  serve_attention(device_, cost_us, [&](const Variant& variant, const AttentionParams&) {
+    if (variant.config.num_warps != 2) return;
+    ++num_failures;
+    throw CudaError("cannot launch", 1, "CUDA_ERROR_INVALID_VALUE");
+  });
+  TuneOptions options;
+  options.refresh = true;
+  const TuneReport report = tune(options);
+  EXPECT_GT(report.num_rejected, 5u);
+  EXPECT_EQ(report.num_rejected, static_cast<std::size_t>(num_failures));
+  EXPECT_LE(peak_bytes, clean_peak_bytes);
   EXPECT_EQ(device_.live_bytes(), 0u);
   EXPECT_EQ(device_.live_modules(), 0);
 }
