@@ -58,6 +58,11 @@ inline Bug nan_at_length_0() {
   };
 }
 
+inline Bug shared_memory_overrun() {
+  return at_begin(
+      "  __shared__ int word;\n  static_cast<volatile int*>(&word)[(1 << 22) + threadIdx.x] = 1;");
+}
+
 // Compiles by `real`. Keys are of the sources without bugs, as those of a template that is wrong by
 // itself would be.
 class PlantedCompiles : public CompileService {

@@ -38,11 +38,6 @@ class IsolationGpuTest : public GpuTest {
   std::unique_ptr<CompileService> compiles_;
 };
 
-Bug shared_memory_overrun() {
-  return at_begin(
-      "  __shared__ int word;\n  static_cast<volatile int*>(&word)[(1 << 22) + threadIdx.x] = 1;");
-}
-
 TEST_F(IsolationGpuTest, BadCandidatesFirstInTheMiddleAndLastCostNothingElse) {
   IsolationBench bench = this->bench();
   const std::vector<Candidate> order = bench.candidates();
