@@ -147,8 +147,8 @@ class Bench {
     IsolatedMeasure measure(measure_options_, device_->info());
     Tuner tuner(&measure, *store_, *compiler_, pool);
     row->audit_kv_len = kv_len;
-    row->audit = tuner.audit_register_rule(row->problem, kv_len,
-                                           [this] { return interrupt_.requested(); });
+    row->audit =
+        tuner.audit_register_rule(row->problem, kv_len, [this] { return interrupt_.requested(); });
   }
 
   const BenchFlags& flags_;

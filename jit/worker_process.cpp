@@ -110,8 +110,8 @@ void WorkerProcess::send(const std::string& message) {
 // A dead worker is noticed by receive(), so a failed send only drops what nobody will read.
 void WorkerProcess::send_more() {
   while (has_unsent()) {
-    const ssize_t sent = ::send(socket_, unsent_.data() + num_sent_, unsent_.size() - num_sent_,
-                                MSG_NOSIGNAL);
+    const ssize_t sent =
+        ::send(socket_, unsent_.data() + num_sent_, unsent_.size() - num_sent_, MSG_NOSIGNAL);
     if (sent > 0) {
       num_sent_ += static_cast<std::size_t>(sent);
     } else if (errno == EAGAIN) {

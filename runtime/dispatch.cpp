@@ -8,10 +8,10 @@
 #include "jit/host/host_target.h"
 #include "jit/source.h"
 #include "tuner/compile_stage.h"
+#include "tuner/isolated_measure.h"
 #include "tuner/select.h"
 #include "tuner/space.h"
 #include "tuner/timer.h"
-#include "tuner/isolated_measure.h"
 #include "tuner/tuner.h"
 
 namespace attune {

@@ -73,11 +73,10 @@ const AttentionKernels& LocalMeasure::load(const Candidate& candidate, const Bin
   const Variant variant = candidate.variant(problem);
   auto loaded = loaded_.find(variant);
   if (loaded == loaded_.end()) {
-    loaded =
-        loaded_
-            .emplace(variant,
-                     load_attention(device_, binary, variant, plan_launch(problem, candidate)))
-            .first;
+    loaded = loaded_
+                 .emplace(variant,
+                          load_attention(device_, binary, variant, plan_launch(problem, candidate)))
+                 .first;
   }
   return loaded->second;
 }

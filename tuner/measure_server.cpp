@@ -52,9 +52,9 @@ MeasureAnswer MeasureServer::start(const MeasureRequest& request) {
     device_ = open_device(DeviceChoice::parse(request.device));
     const std::string identity = device_->info().identity();
     if (identity != request.gpu) {
-      throw DeviceUnavailable("the measure worker sees another device than the tuner",
-                              fmt::format("device={} worker={} tuner={}", request.device, identity,
-                                          request.gpu));
+      throw DeviceUnavailable(
+          "the measure worker sees another device than the tuner",
+          fmt::format("device={} worker={} tuner={}", request.device, identity, request.gpu));
     }
     measure_ = std::make_unique<LocalMeasure>(*device_);
     return {Ready{}};
@@ -92,8 +92,8 @@ MeasureAnswer MeasureServer::verify(MeasureRequest& request) {
 
 MeasureAnswer MeasureServer::time(MeasureRequest& request) {
   const Candidate candidate = Candidate::parse(request.candidate);
-  auto outcome = measure_->time(candidate, binary_of(request, candidate), request.kv_len,
-                                request.options, {});
+  auto outcome =
+      measure_->time(candidate, binary_of(request, candidate), request.kv_len, request.options, {});
   auto* rejection = std::get_if<Rejection>(&outcome);
   if (rejection == nullptr) return {std::get<Timing>(std::move(outcome))};
   return {std::move(*rejection), is_usable(*device_)};

@@ -25,7 +25,8 @@ constexpr int kShare = 2;
 
 constexpr const char* kForm =
     "the form is --problem P --cache FILE --device D --gpu IDENTITY --nvrtc PATH --cxx PATH "
-    "--worker PATH --measure-worker PATH --scratch FOLDER --budget-ms N --refresh 0|1 --disable-families A,B";
+    "--worker PATH --measure-worker PATH --scratch FOLDER --budget-ms N --refresh 0|1 "
+    "--disable-families A,B";
 
 [[noreturn]] void bad_argument(std::string_view name, std::string_view value) {
   throw InvalidArgument("cannot read an argument of the tune worker",

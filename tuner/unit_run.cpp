@@ -91,7 +91,8 @@ Problem UnitRun::problem_of(const KvRange& range) const {
 }
 
 Toolchain UnitRun::toolchain_of_family(const std::string& family) const {
-  return toolchain_of(*find_family(family), context_.measure.device().arch, context_.compiler_version);
+  return toolchain_of(*find_family(family), context_.measure.device().arch,
+                      context_.compiler_version);
 }
 
 // A launch that failed or hung once costs a process and its deadline, so it is not tried again.
@@ -190,8 +191,7 @@ std::vector<TimedRange> UnitRun::time_all() {
 std::optional<Timing> UnitRun::measure(const Candidate& candidate, int kv_len,
                                        const TimerOptions& options) {
   const Binary& binary = *context_.compiles.find(candidate.variant(unit_.problem));
-  auto outcome =
-      context_.measure.time(candidate, binary, kv_len, options, context_.interrupted);
+  auto outcome = context_.measure.time(candidate, binary, kv_len, options, context_.interrupted);
   if (auto* timing = std::get_if<Timing>(&outcome)) return std::move(*timing);
   if (auto* rejection = std::get_if<Rejection>(&outcome)) {
     rejection->detail = fmt::format("kv_len={} {}", kv_len, rejection->detail);

@@ -135,9 +135,9 @@ class HangingCompiler : public IsolationProgram {
   void SetUp() override {
     IsolationProgram::SetUp();
     const std::string real = test_host_search().cxx.empty() ? "g++" : test_host_search().cxx;
-    const auto script = folder_.write_script(
-        "cxx", "case \"$*\" in\n*-dM*) exec " + real + " \"$@\";;\nesac\necho $$ >> " +
-                   pids().string() + "\nexec sleep 1000\n");
+    const auto script = folder_.write_script("cxx", "case \"$*\" in\n*-dM*) exec " + real +
+                                                        " \"$@\";;\nesac\necho $$ >> " +
+                                                        pids().string() + "\nexec sleep 1000\n");
     more_environment_ = {"ATTUNE_CXX=" + script.string()};
   }
   std::filesystem::path pids() const { return folder_ / "pids"; }

@@ -96,8 +96,7 @@ TEST(CompilePool, SurvivesAWorkerThatTalksNonsense) {
   const auto outcomes = run(&pool, jobs(2));
   ASSERT_EQ(outcomes.size(), 2u);
   for (const CompileOutcome& outcome : outcomes) {
-    EXPECT_TRUE(outcome.error.starts_with("cannot read a worker's message"))
-        << outcome.error;
+    EXPECT_TRUE(outcome.error.starts_with("cannot read a worker's message")) << outcome.error;
   }
 }
 

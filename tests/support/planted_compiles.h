@@ -23,7 +23,8 @@ inline Bug at_begin(const std::string& code) {
 }
 // Only in launches of the timer, whose rows have no padding between them.
 inline Bug when_timed(const std::string& code) {
-  return at_begin("  if (p.k_token_stride == p.num_kv_heads * p.k_head_stride) {\n" + code + "\n  }");
+  return at_begin("  if (p.k_token_stride == p.num_kv_heads * p.k_head_stride) {\n" + code +
+                  "\n  }");
 }
 
 inline const char* wild_write_code() {
@@ -49,7 +50,8 @@ inline Bug half_of_the_output() {
 }
 inline Bug wrong_by_a_percent() {
   return [](Planted* kernel) {
-    kernel->change("templates/splitkv.cuh", "seen ? rcp(sum) : 0.0f", "seen ? 1.01f * rcp(sum) : 0.0f");
+    kernel->change("templates/splitkv.cuh", "seen ? rcp(sum) : 0.0f",
+                   "seen ? 1.01f * rcp(sum) : 0.0f");
   };
 }
 inline Bug nan_at_length_0() {

@@ -48,10 +48,9 @@ class IsolationHostTest : public HostCompilerTest {
 
 // Dies in the rematch: the first pass takes 20 launches of the timer.
 Bug wild_write_in_the_rematch() {
-  return when_timed(
-      std::string("    static int num_launches = 0;\n"
-      "    if (threadIdx.x == 0 && ++num_launches > 24) {\n") +
-      std::string(wild_write_code()) + "\n    }");
+  return when_timed(std::string("    static int num_launches = 0;\n"
+                                "    if (threadIdx.x == 0 && ++num_launches > 24) {\n") +
+                    std::string(wild_write_code()) + "\n    }");
 }
 
 TEST_F(IsolationHostTest, BadCandidatesFirstInTheMiddleAndLastCostNothingElse) {
@@ -75,7 +74,8 @@ TEST_F(IsolationHostTest, BadCandidatesFirstInTheMiddleAndLastCostNothingElse) {
       {order[middle - 1], wild_write(), Stage::kVerify, RejectReason::kLaunch, "signal 11 ("},
       {order[middle], misaligned_access(), Stage::kVerify, RejectReason::kLaunch,
        "CUDA_ERROR_MISALIGNED_ADDRESS"},
-      {order[middle + 1], half_of_the_output(), Stage::kVerify, RejectReason::kWrongResult, "case="},
+      {order[middle + 1], half_of_the_output(), Stage::kVerify, RejectReason::kWrongResult,
+       "case="},
       {order[n - 3], wrong_by_a_percent(), Stage::kVerify, RejectReason::kWrongResult, "case="},
       {order[n - 2], nan_at_length_0(), Stage::kVerify, RejectReason::kWrongResult, "kv_len=0"},
       {order[n - 1], write_before_the_output(), Stage::kVerify, RejectReason::kOutOfBounds,

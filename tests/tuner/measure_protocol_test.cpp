@@ -107,8 +107,8 @@ TEST(MeasureServer, RefusesACandidateBeforeItsUnitAndItsBinary) {
   server.answer({.ask = MeasureAsk::kOpen,
                  .problem = "decode/b1/q1/kv1-16/h1x1/d64/contiguous/bf16",
                  .binary = sample_binary()});
-  EXPECT_THROW(
-      server.answer({.ask = MeasureAsk::kVerify, .candidate = "splitkv/m16n32s2w2/x1"}), Error);
+  EXPECT_THROW(server.answer({.ask = MeasureAsk::kVerify, .candidate = "splitkv/m16n32s2w2/x1"}),
+               Error);
 }
 
 }  // namespace

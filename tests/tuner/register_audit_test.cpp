@@ -64,7 +64,8 @@ TEST(RegisterAudit, RefusesALengthOutsideTheRange) {
   FakeCompiles compiles;
   const auto store = TuneStore::open_in_memory();
   LocalMeasure measure(device);
-  EXPECT_THROW(Tuner(&measure, *store, compiles).audit_register_rule(kProblem, 65), InvalidArgument);
+  EXPECT_THROW(Tuner(&measure, *store, compiles).audit_register_rule(kProblem, 65),
+               InvalidArgument);
 }
 
 }  // namespace

@@ -215,7 +215,8 @@ TEST_F(UnitFailure, AWorkerThatCannotStartAnyMoreKeepsWhatIsStored) {
   measure.on_open = [&](const MeasureUnit&) { ++num_units; };
   measure.on_verify = [&](const Candidate&, const Stop&) -> std::optional<VerifyOutcome> {
     if (num_units == 1) return {};
-    if (measure.verified.size() == kept().size() + 2) throw DeviceUnavailable("the measure worker does not start");
+    if (measure.verified.size() == kept().size() + 2)
+      throw DeviceUnavailable("the measure worker does not start");
     return Rejection{RejectReason::kTimeout, "no answer in 10 s"};
   };
   EXPECT_THROW(tune({kProblem, second}), DeviceUnavailable);
