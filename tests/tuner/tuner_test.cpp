@@ -37,8 +37,7 @@ class TunerTest : public testing::Test {
   TunerTest() { serve_attention(device_, cost_us); }
   TuneReport tune(const TuneOptions& options = {}) { return tune({kProblem}, options); }
   TuneReport tune(const std::vector<Problem>& problems, const TuneOptions& options) {
-    LocalMeasure measure(device_);
-    return Tuner(&measure, *store_, compiles_).tune(problems, options);
+    return Tuner(&measure_, *store_, compiles_).tune(problems, options);
   }
   Toolchain toolchain() const {
     return toolchain_of(*find_family("splitkv"), "sm_90a", compiles_.compiler_version());
@@ -48,6 +47,7 @@ class TunerTest : public testing::Test {
   }
 
   FakeDevice device_{tuned_device_info()};
+  LocalMeasure measure_{device_};
   FakeCompiles compiles_;
   std::unique_ptr<TuneStore> store_ = TuneStore::open_in_memory();
 };
