@@ -14,7 +14,7 @@ test:
 tune:
 	scripts/bootstrap.sh
 	cmake --preset release
-	cmake --build --preset release --target attune-cli attune-compile-worker
+	cmake --build --preset release --target attune-cli attune-compile-worker attune-measure-worker
 	@. scripts/env.sh; $(ATTUNE) doctor >/dev/null 2>&1; if [ $$? -eq 3 ]; then \
 	  echo "no usable GPU: the whole job on the CPU first, with the preset $(HOST_PRESET)" >&2; \
 	  $(ATTUNE) tune --preset $(HOST_PRESET) --device host; fi

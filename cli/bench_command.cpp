@@ -70,14 +70,17 @@ std::vector<std::vector<int>> batches_of(const BenchFlags& flags, const Problem&
 // All that one run measures with.
 class Bench {
  public:
-  Bench(const Workplace& workplace, const BenchFlags& flags, const DeviceChoice& choice)
+  Bench(const Workplace& workplace, const BenchFlags& flags, const DeviceChoice& choice,
+        const Interrupt& interrupt)
       : flags_(flags),
+        interrupt_(interrupt),
         device_(open_device(choice)),
         compiler_(open_compiler(workplace.compilers(), device_->info().arch)),
         store_(workplace.open_cache_if_present()),
         options_(workplace.serving_options(choice)),
         dispatcher_(options_, *device_),
-        pool_options_(workplace.pool_options(0)) {
+        pool_options_(workplace.pool_options(0)),
+        measure_options_(workplace.measure_options(choice)) {
     outcome_.gpu = device_->info();
     outcome_.ceilings = measure_ceilings(*device_, *compiler_);
   }
@@ -153,18 +156,22 @@ class Bench {
 
   void audit(int kv_len, BenchRow* row) {
     CompilePool pool(pool_options_);
-    Tuner tuner(device_.get(), *store_, *compiler_, pool);
+    IsolatedMeasure measure(measure_options_, device_->info());
+    Tuner tuner(&measure, *store_, *compiler_, pool);
     row->audit_kv_len = kv_len;
-    row->audit = tuner.audit_register_rule(row->problem, kv_len);
+    row->audit =
+        tuner.audit_register_rule(row->problem, kv_len, [this] { return interrupt_.requested(); });
   }
 
   const BenchFlags& flags_;
+  const Interrupt& interrupt_;
   std::unique_ptr<Device> device_;
   const std::unique_ptr<Compiler> compiler_;
   std::unique_ptr<TuneStore> store_;
   const Options options_;
   Dispatcher dispatcher_;
   CompilePoolOptions pool_options_;
+  IsolatedMeasureOptions measure_options_;
   Problem verified_shape_;
   std::vector<VerifyCase> verify_cases_;
   std::unique_ptr<Verifier> verifier_;
@@ -227,7 +234,7 @@ int bench(const Workplace& workplace, const BenchFlags& flags) {
   const std::vector<Candidate> candidates = candidates_of(flags, problems);
   const Interrupt interrupt(workplace.log);
   write_csv(flags, "", std::ios::app);
-  Bench run(workplace, flags, device_of(workplace, flags));
+  Bench run(workplace, flags, device_of(workplace, flags), interrupt);
   for (const Problem& problem : problems) {
     if (interrupt.requested()) break;
     if (!is_measured(problem)) continue;

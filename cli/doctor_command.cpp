@@ -27,10 +27,20 @@ constexpr const char* kExamples = R"(Examples:
   attune doctor --device host     is everything here that the host device needs?
 Exit codes: 0 all is well, 1 something is broken, 3 no usable GPU.)";
 
-constexpr const char* kVariables[] = {"ATTUNE_CACHE",         "ATTUNE_CACHE_DIR", "ATTUNE_NVRTC",
-                                      "ATTUNE_CXX",           "ATTUNE_DEVICE",    "ATTUNE_WORKER",
-                                      "ATTUNE_PRESETS",       "XDG_CACHE_HOME",   "HOME",
-                                      "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH",  "NO_COLOR"};
+constexpr const char* kVariables[] = {"ATTUNE_CACHE",
+                                      "ATTUNE_CACHE_DIR",
+                                      "ATTUNE_NVRTC",
+                                      "ATTUNE_CXX",
+                                      "ATTUNE_DEVICE",
+                                      "ATTUNE_WORKER",
+                                      "ATTUNE_MEASURE_WORKER",
+                                      "ATTUNE_TUNE_WORKER",
+                                      "ATTUNE_PRESETS",
+                                      "XDG_CACHE_HOME",
+                                      "HOME",
+                                      "CUDA_VISIBLE_DEVICES",
+                                      "LD_LIBRARY_PATH",
+                                      "NO_COLOR"};
 
 struct DoctorFlags {
   std::optional<DeviceChoice> device;
@@ -113,6 +123,7 @@ void check_workers(const Workplace& workplace, Diagnosis* diagnosis) {
     if (options.worker_path.empty()) options.worker_path = find_worker_program().string();
     CompilePool pool(options);
     diagnosis->worker_path = options.worker_path;
+    IsolatedMeasure(workplace.measure_options({}), {});  // its program
   } catch (const DeviceUnavailable& error) {
     diagnosis->worker_problem = error.what();
   }

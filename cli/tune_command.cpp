@@ -32,6 +32,7 @@ struct TuneFlags {
   std::optional<DeviceChoice> device;
   std::string budget;
   std::string effort = std::string(name_of(Effort::kNormal));
+  std::string candidate_timeout;
   bool compile_only = false;
   std::string arch;
   int num_jobs = 0;
@@ -102,13 +103,7 @@ TuneOutcome tune_or_compile(const Workplace& workplace, const TuneFlags& flags,
                             const std::string& arch, const TuneOptions& options) {
   TuneOutcome outcome;
   outcome.compiled_only = !arch.empty();
-  std::unique_ptr<Device> device;
-  if (outcome.compiled_only) {
-    outcome.device = architecture_limits(arch);
-  } else {
-    device = open_device(choice);
-    outcome.device = device->info();
-  }
+  outcome.device = outcome.compiled_only ? architecture_limits(arch) : describe_device(choice);
   const auto compiler = open_compiler(workplace.compilers(), outcome.device.arch);
   CompilePool pool(workplace.pool_options(flags.num_jobs));
   const auto store = workplace.open_cache();
@@ -116,10 +111,18 @@ TuneOutcome tune_or_compile(const Workplace& workplace, const TuneFlags& flags,
     throw CacheError("cannot store binaries", fmt::format("path={} is read-only", store->path()),
                      "name another file with --cache");
   }
-  if (device != nullptr && !flags.refresh) {
+  std::unique_ptr<IsolatedMeasure> measure;
+  if (!outcome.compiled_only) {
+    IsolatedMeasureOptions measure_options = workplace.measure_options(choice);
+    if (!flags.candidate_timeout.empty()) {
+      measure_options.candidate_timeout_s = parse_duration(flags.candidate_timeout);
+    }
+    measure = std::make_unique<IsolatedMeasure>(measure_options, outcome.device);
+  }
+  if (measure != nullptr && !flags.refresh) {
     require_writable(*store, outcome.device, problems, compiler->version());
   }
-  Tuner tuner(device.get(), *store, *compiler, pool);
+  Tuner tuner(measure.get(), *store, *compiler, pool);
   outcome.report = outcome.compiled_only ? tuner.compile_all(problems, arch, options)
                                          : tuner.tune(problems, options);
   outcome.cache_path = store->path();
@@ -171,6 +174,8 @@ void add_tune_command(CLI::App* app, Workplace* workplace, Action* action) {
   workplace->add_cache_flag(command);
   auto* device = add_device_flag(command, &flags->device, "Device to tune on (default: GPU 0)");
   command->add_option("--budget", flags->budget, "Stop after this long: 90, 90s, 5m, 1h");
+  command->add_option("--candidate-timeout", flags->candidate_timeout,
+                      "End a candidate that runs this long: 30s (default: by its work)");
   command
       ->add_option("--effort", flags->effort,
                    "Candidates and samples: quick, normal (default), exhaustive")

@@ -56,6 +56,10 @@ CompilePoolOptions Workplace::pool_options(int num_workers) const {
   return pool;
 }
 
+IsolatedMeasureOptions Workplace::measure_options(const DeviceChoice& device) const {
+  return {.worker_path = options.measure_worker_path, .device = device.text()};
+}
+
 Options Workplace::serving_options(const DeviceChoice& device) const {
   Options serving = options;
   serving.device = device.text();

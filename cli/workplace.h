@@ -14,6 +14,7 @@
 #include "jit/cuda_device.h"
 #include "jit/device_choice.h"
 #include "runtime/attune.h"
+#include "tuner/isolated_measure.h"
 
 namespace attune {
 
@@ -37,6 +38,7 @@ struct Workplace {
 
   CompilerSearch compilers() const;
   CompilePoolOptions pool_options(int num_workers) const;
+  IsolatedMeasureOptions measure_options(const DeviceChoice& device) const;
   // Options of the library for serving from `cache_file()`.
   Options serving_options(const DeviceChoice& device) const;
 

@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/attune)
 
 install(TARGETS attune EXPORT attune-targets)
-install(TARGETS attune-compile-worker attune-tune-worker)
+install(TARGETS attune-compile-worker attune-measure-worker attune-tune-worker)
 if(ATTUNE_BUILD_CLI)
   install(TARGETS attune-cli)
 endif()

@@ -1,7 +1,6 @@
 #include "jit/compile_pool.h"
 
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -170,11 +169,7 @@ int worker_count(int cores, std::size_t free_bytes) {
 
 CompilePool::CompilePool(CompilePoolOptions options) : options_(std::move(options)) {
   if (options_.worker_path.empty()) options_.worker_path = find_worker_program().string();
-  if (access(options_.worker_path.c_str(), X_OK) != 0) {
-    throw DeviceUnavailable("the compile worker program is missing",
-                            fmt::format("path={}", options_.worker_path),
-                            "name an executable attune-compile-worker, or leave the path empty");
-  }
+  require_program(options_.worker_path, "attune-compile-worker");
   if (options_.num_workers <= 0) {
     const MachineLimits limits = machine_limits();
     options_.num_workers = worker_count(limits.cores, limits.free_bytes);

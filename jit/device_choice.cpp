@@ -7,6 +7,8 @@
 #include "common/error.h"
 #include "common/text.h"
 #include "jit/cuda_device.h"
+#include "jit/cuda_query.h"
+#include "jit/host/host_info.h"
 #include "jit/host_device.h"
 
 namespace attune {
@@ -43,6 +45,15 @@ DeviceChoice DeviceChoice::parse(std::string_view text) {
                         fmt::format("use the number of a GPU, 0 to {}, or host, host+checks or "
                                     "host+sanitizers, each also with +debug",
                                     kMaxOrdinal));
+}
+
+DeviceInfo describe_device(const DeviceChoice& choice) {
+  if (choice.host) {
+    if (choice.host->checks == HostChecks::kSanitizers) require_sanitizers();
+    return host_device_info(*choice.host);
+  }
+  const auto driver = load_driver();
+  return describe_device(*driver, find_device(*driver, choice.ordinal));
 }
 
 std::unique_ptr<Device> open_device(const DeviceChoice& choice) {

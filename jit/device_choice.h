@@ -21,6 +21,9 @@ struct DeviceChoice {
   friend bool operator==(const DeviceChoice&, const DeviceChoice&) = default;
 };
 
+// What the device is, without opening it: no context is made. Throws as open_device does.
+DeviceInfo describe_device(const DeviceChoice& choice);
+
 // Throws DeviceUnavailable when it is a GPU and there is no driver or no such GPU, or when it is
 // the host with sanitizers and this program has none.
 std::unique_ptr<Device> open_device(const DeviceChoice& choice);

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,8 @@ namespace attune {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr auto kEndPollInterval = std::chrono::milliseconds(1);
 
 // An owner for the end of the socket that goes to the child.
 struct FileDescriptor {
@@ -72,7 +75,8 @@ ProcessEnd describe_end(int status) {
     return {fmt::format("exit status {}", code), false, code == 0, code};
   }
   const int number = WTERMSIG(status);
-  return {fmt::format("signal {} ({})", number, strsignal(number)), number != SIGKILL, false};
+  const bool is_from_outside = number == SIGKILL || number == SIGTERM || number == SIGHUP;
+  return {fmt::format("signal {} ({})", number, strsignal(number)), !is_from_outside, false};
 }
 
 WorkerProcess::WorkerProcess(const std::string& program,
@@ -105,16 +109,19 @@ void WorkerProcess::send(const std::string& message) {
 
 // A dead worker is noticed by receive(), so a failed send only drops what nobody will read.
 void WorkerProcess::send_more() {
-  while (!unsent_.empty()) {
-    const ssize_t sent = ::send(socket_, unsent_.data(), unsent_.size(), MSG_NOSIGNAL);
+  while (has_unsent()) {
+    const ssize_t sent =
+        ::send(socket_, unsent_.data() + num_sent_, unsent_.size() - num_sent_, MSG_NOSIGNAL);
     if (sent > 0) {
-      unsent_.erase(0, static_cast<std::size_t>(sent));
+      num_sent_ += static_cast<std::size_t>(sent);
     } else if (errno == EAGAIN) {
       return;
     } else if (errno != EINTR) {
-      unsent_.clear();
+      break;
     }
   }
+  unsent_.clear();
+  num_sent_ = 0;
 }
 
 bool WorkerProcess::receive() {
@@ -142,10 +149,22 @@ ProcessEnd WorkerProcess::end() {
   // One that ended by itself keeps its own status: it is a zombie until the wait below.
   pid_t ended = waitpid(pid_, &status, WNOHANG);
   kill(-pid_, SIGKILL);  // the group: also what the program started
-  while (ended != pid_ && (ended >= 0 || errno == EINTR)) ended = waitpid(pid_, &status, 0);
+  const auto deadline = std::chrono::steady_clock::now() + kMostEndWait;
+  while (ended != pid_ && (ended >= 0 || errno == EINTR)) {
+    if (std::chrono::steady_clock::now() >= deadline) break;
+    std::this_thread::sleep_for(kEndPollInterval);
+    ended = waitpid(pid_, &status, WNOHANG);
+  }
+  const bool is_known = ended == pid_;
   pid_ = -1;
   socket_ = -1;
-  return describe_end(status);
+  return is_known ? describe_end(status) : ProcessEnd{"killed, but not gone yet"};
+}
+
+void require_program(const std::string& path, std::string_view name) {
+  if (access(path.c_str(), X_OK) == 0 && !fs::is_directory(path)) return;
+  throw DeviceUnavailable(fmt::format("{} cannot be run", name), fmt::format("path={}", path),
+                          "name an executable file, or leave the path empty");
 }
 
 std::filesystem::path find_program(std::string_view name, std::string_view variable) {

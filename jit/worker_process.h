@@ -1,8 +1,10 @@
-// One worker process (attune-compile-worker, attune-tune-worker) and the socket to it.
+// One worker process (attune-compile-worker, -measure-worker, -tune-worker) and the socket to it.
 #pragma once
 
 #include <sys/types.h>
 
+#include <chrono>
+#include <cstddef>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -14,16 +16,18 @@ namespace attune {
 // How a process ended.
 struct ProcessEnd {
   std::string text;         // "exit status 3", "signal 9 (Killed)"
-  bool is_crash = false;    // a signal that it raised itself; SIGKILL comes from outside
+  bool is_crash = false;    // a signal that it raised itself; SIGKILL and such come from outside
   bool is_success = false;  // exit status 0
   int exit_status = -1;     // -1 after a signal
 };
 // `status` is what waitpid gave.
 ProcessEnd describe_end(int status);
 
+constexpr auto kMostEndWait = std::chrono::seconds(2);
+
 // Starts the program in its own process group, so that Ctrl-C reaches only us; ends it, and
-// whatever it started, in the destructor. Nothing here blocks but the destructor's wait for a
-// killed process.
+// whatever it started, in the destructor. Nothing here blocks but the wait for a killed process,
+// which ends after kMostEndWait: the driver may hold it for longer while it stops a kernel.
 class WorkerProcess {
  public:
   // Throws Error when the program cannot be started.
@@ -35,7 +39,7 @@ class WorkerProcess {
 
   int socket() const { return socket_; }
   pid_t pid() const { return pid_; }
-  bool has_unsent() const { return !unsent_.empty(); }
+  bool has_unsent() const { return num_sent_ < unsent_.size(); }
 
   void send(const std::string& message);  // sends what the socket takes, keeps the rest
   void send_more();
@@ -53,8 +57,12 @@ class WorkerProcess {
   int socket_ = -1;
   pid_t pid_ = -1;
   std::string unsent_;
+  std::size_t num_sent_ = 0;  // bytes of unsent_ that are gone
   std::string received_;
 };
+
+// Throws DeviceUnavailable unless `path` names a program; `name` is what it should be.
+void require_program(const std::string& path, std::string_view name);
 
 // Finds a worker program: beside the running program or the library that holds this code, or
 // where an installation puts it relative to them. Throws DeviceUnavailable that lists the places

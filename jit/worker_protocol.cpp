@@ -92,9 +92,9 @@ auto decoding(const std::string& body, const Decode& decode) {
   try {
     return decode(json::from_cbor(body));
   } catch (const std::exception& error) {
-    throw Error("cannot read a compile worker's message",
+    throw Error("cannot read a worker's message",
                 fmt::format("bytes={} reason={}", body.size(), error.what()),
-                "use the attune-compile-worker of this attune");
+                "use the worker programs of this attune");
   }
 }
 
@@ -167,6 +167,12 @@ CompileOutcome decode_outcome(const std::string& body) {
   });
 }
 
+std::string encode_binary(const Binary& binary) { return to_body(binary_to_json(binary)); }
+
+Binary decode_binary(const std::string& body) {
+  return decoding(body, [](const json& message) { return binary_from_json(message); });
+}
+
 std::string frame(const std::string& body) {
   const auto length = static_cast<std::uint32_t>(body.size());
   std::string bytes(sizeof(length), '\0');
@@ -179,8 +185,8 @@ std::optional<std::string> take_frame(std::string* bytes) {
   if (bytes->size() < sizeof(length)) return std::nullopt;
   std::memcpy(&length, bytes->data(), sizeof(length));
   if (length > kMaxMessageBytes) {
-    throw Error("cannot read a compile worker's message", fmt::format("length={}", length),
-                "use the attune-compile-worker of this attune");
+    throw Error("cannot read a worker's message", fmt::format("length={}", length),
+                "use the worker programs of this attune");
   }
   if (bytes->size() - sizeof(length) < length) return std::nullopt;
   std::string body = bytes->substr(sizeof(length), length);

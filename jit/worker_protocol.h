@@ -1,5 +1,6 @@
 // What CompilePool and attune-compile-worker say to each other: messages of a 4-byte length and as
-// many bytes of CBOR, both ways over the worker's standard input and output.
+// many bytes of CBOR, both ways over the worker's standard input and output. The other workers speak
+// in the same form.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,8 @@ std::string encode_outcome(const CompileOutcome& outcome);
 // Throw Error for anything that the encoders do not write.
 ReceivedJob decode_job(const std::string& body);
 CompileOutcome decode_outcome(const std::string& body);
+std::string encode_binary(const Binary& binary);
+Binary decode_binary(const std::string& body);
 
 // `body` with its length in front.
 std::string frame(const std::string& body);

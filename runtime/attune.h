@@ -35,7 +35,7 @@ class NotPrepared : public Error {
 enum class OnMiss {
   kDefault,     // never tune: serve the default candidate, compile it if need be, and warn with the
                 // command that tunes it
-  kTune,        // tune now, inside prepare
+  kTune,        // tune now, inside prepare, with kernels running in worker processes
   kError,       // throw
   kBackground,  // serve the nearest or the default now; a worker process tunes, and Engine::swap()
                 // takes the winner over
@@ -54,15 +54,16 @@ struct Options {
   // a winner, not as the nearest one, not as the default, and not by tuning. For comparisons, or to
   // be rid of one.
   std::vector<std::string> disabled_families;
-  std::string tune_worker_path;  // attune-tune-worker; empty: beside the library
-  bool strict = false;           // after seal(), prepare() throws instead of doing late work
+  std::string tune_worker_path;     // attune-tune-worker; empty: beside the library
+  std::string measure_worker_path;  // attune-measure-worker; empty: beside the library
+  bool strict = false;              // after seal(), prepare() throws instead of doing late work
   // Warnings; none when empty. Called by one thread at a time, never by launch or by a thread of
   // the library.
   std::function<void(const std::string&)> log;
 
   // Reads ATTUNE_CACHE, ATTUNE_CACHE_DIR, XDG_CACHE_HOME, HOME, ATTUNE_DEVICE,
-  // ATTUNE_NVRTC, ATTUNE_CXX, ATTUNE_WORKER, ATTUNE_TUNE_WORKER, ATTUNE_DISABLE_FAMILIES
-  // (separated by commas). The only place of the library that reads the environment.
+  // ATTUNE_NVRTC, ATTUNE_CXX, ATTUNE_WORKER, ATTUNE_TUNE_WORKER, ATTUNE_MEASURE_WORKER,
+  // ATTUNE_DISABLE_FAMILIES (separated by commas). The only place of the library that reads the environment.
   static Options from_environment();
 };
 

@@ -59,8 +59,9 @@ typedef struct attune_options {
   /* "0", "host", "host+checks", ... instead of device_ordinal. NULL: ATTUNE_DEVICE, else
    * device_ordinal. "": device_ordinal, whatever the environment says. */
   const char* device;
-  const char* disabled_families; /* names separated by commas; "": none. NULL: the environment */
-  const char* tune_worker_path;  /* attune-tune-worker */
+  const char* disabled_families;   /* names separated by commas; "": none. NULL: the environment */
+  const char* tune_worker_path;    /* attune-tune-worker */
+  const char* measure_worker_path; /* attune-measure-worker */
 } attune_options;
 
 /* As attune::AttentionArgs. A stride of 0 means the dense default. */

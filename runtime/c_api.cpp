@@ -48,6 +48,7 @@ Options options_of(const attune_options* given) {
   if (c.nvrtc_path != nullptr) options.nvrtc_path = c.nvrtc_path;
   if (c.worker_path != nullptr) options.worker_path = c.worker_path;
   if (c.tune_worker_path != nullptr) options.tune_worker_path = c.tune_worker_path;
+  if (c.measure_worker_path != nullptr) options.measure_worker_path = c.measure_worker_path;
   if (c.disabled_families != nullptr) {
     options.disabled_families = parse_family_names(c.disabled_families);
   }

@@ -8,6 +8,7 @@
 #include "jit/host/host_target.h"
 #include "jit/source.h"
 #include "tuner/compile_stage.h"
+#include "tuner/isolated_measure.h"
 #include "tuner/select.h"
 #include "tuner/space.h"
 #include "tuner/timer.h"
@@ -56,6 +57,11 @@ Dispatcher::Dispatcher(const Options& options, Device& device)
 
 void Dispatcher::warn(const std::string& message) const {
   if (options_.log) options_.log(message);
+}
+
+std::string device_text(const Options& options, const DeviceInfo& device) {
+  if (is_host_arch(device.arch)) return device.arch;
+  return options.device.empty() ? std::to_string(options.device_ordinal) : options.device;
 }
 
 const Compiler* Dispatcher::compiler() {
@@ -219,7 +225,10 @@ void Dispatcher::tune(const Problem& problem, TuneStore& store, bool refresh) {
     const Compiler* found = compiler();
     if (found == nullptr) throw DeviceUnavailable(compiler_problem_);
     CompilePool pool({.worker_path = options_.worker_path, .compilers = compilers()});
-    Tuner tuner(&device_, store, *found, pool);
+    IsolatedMeasure measure({.worker_path = options_.measure_worker_path,
+                             .device = device_text(options_, device_.info())},
+                            device_.info());
+    Tuner tuner(&measure, store, *found, pool);
     TuneOptions tune_options;
     tune_options.budget_s = options_.tune_budget_s;
     tune_options.refresh = refresh;

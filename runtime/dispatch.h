@@ -26,6 +26,9 @@ std::optional<std::string> why_not_servable(const Problem& problem, const Candid
 // about a miss ends with.
 std::string tune_command(const Problem& problem, const DeviceInfo& device);
 
+// The engine's device as a worker process opens it: DeviceChoice's text.
+std::string device_text(const Options& options, const DeviceInfo& device);
+
 // What OnMiss::kBackground leaves to a worker.
 struct BackgroundWish {
   bool refresh = false;    // there is a winner that cannot be loaded, which a tuner would keep

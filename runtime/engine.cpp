@@ -143,13 +143,12 @@ void Engine::State::tune_in_background(const std::string& problem_text,
   TuneWorkerJob job;
   job.problem = problem_text;
   job.cache_path = wish.cache_path;
-  job.device = is_host_arch(info.arch)  ? info.arch
-               : options.device.empty() ? std::to_string(options.device_ordinal)
-                                        : options.device;
+  job.device = device_text(options, info);
   job.gpu = info.identity();
   job.nvrtc_path = options.nvrtc_path;
   job.cxx_path = options.cxx_path;
   job.worker_path = options.worker_path;
+  job.measure_worker_path = options.measure_worker_path;
   job.budget_s = options.tune_budget_s;
   job.refresh = wish.refresh;
   job.disabled_families = options.disabled_families;

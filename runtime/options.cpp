@@ -24,6 +24,7 @@ Options Options::from_environment() {
   options.cxx_path = variable("ATTUNE_CXX");
   options.worker_path = variable("ATTUNE_WORKER");
   options.tune_worker_path = variable("ATTUNE_TUNE_WORKER");
+  options.measure_worker_path = variable("ATTUNE_MEASURE_WORKER");
   options.disabled_families = parse_family_names(variable("ATTUNE_DISABLE_FAMILIES"));
   return options;
 }

@@ -7,6 +7,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 labels=("$@")
 [ $# -gt 0 ] || labels=(cpu nvrtc host gpu)
 export ATTUNE_WORKER="${ATTUNE_WORKER:-$here/bin/attune-compile-worker}"
+export ATTUNE_MEASURE_WORKER="${ATTUNE_MEASURE_WORKER:-$here/bin/attune-measure-worker}"
 export ATTUNE_TUNE_WORKER="${ATTUNE_TUNE_WORKER:-$here/bin/attune-tune-worker}"
 export ATTUNE_PRESETS="${ATTUNE_PRESETS:-$here/share/attune/presets}"
 

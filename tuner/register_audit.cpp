@@ -46,86 +46,96 @@ bool is_spill(const Rejection& rejection) {
 
 class Audit {
  public:
-  Audit(Device& device, const CompileStage& compiles, const Problem& problem, int kv_len)
-      : device_(device),
-        compiles_(compiles),
-        problem_(problem),
-        kv_len_(kv_len),
-        cases_(verify_cases(problem, 1)),
-        verifier_(device, cases_),
-        timer_(device, *compiles.probes(), problem),
-        kernels_(device) {}
+  Audit(MeasureService& measure, const CompileStage& compiles, const Problem& problem, int kv_len,
+        const Stop& stop)
+      : measure_(measure), compiles_(compiles), problem_(problem), kv_len_(kv_len), stop_(stop) {
+    measure_.open({problem, 1, compiles.probes()});
+  }
+  ~Audit() { measure_.close(); }
+  Audit(const Audit&) = delete;
+  Audit& operator=(const Audit&) = delete;
 
-  void run(RuleAudit* audit) {
+  void verify(RuleAudit* audit) {
+    const Binary* binary = usable_binary(audit);
+    if (binary == nullptr) return;
+    const auto outcome = measure_.verify(audit->candidate, *binary, stop_);
+    if (!std::holds_alternative<Admission>(outcome)) audit->failure = reason_of(outcome);
+  }
+
+  // Of an admitted one.
+  void time(RuleAudit* audit) {
+    const Binary& binary = *compiles_.find(audit->candidate.variant(problem_));
+    const auto outcome = measure_.time(audit->candidate, binary, kv_len_, {}, stop_);
+    const auto* timing = std::get_if<Timing>(&outcome);
+    if (timing == nullptr) {
+      audit->failure = reason_of(outcome);
+      return;
+    }
+    audit->measurement = measurement_of(kv_len_, *timing, measure_.device().driver_version);
+  }
+
+ private:
+  template <typename Outcome>
+  static std::string reason_of(const Outcome& outcome) {
+    const auto* rejection = std::get_if<Rejection>(&outcome);
+    return rejection == nullptr ? "stopped" : rejection->detail;
+  }
+
+  // nullptr, with the failure noted, for what need not run.
+  const Binary* usable_binary(RuleAudit* audit) const {
     const Variant variant = audit->candidate.variant(problem_);
     const Binary* binary = compiles_.find(variant);
     if (binary == nullptr) {
       const std::string* log = compiles_.failure(variant);
       audit->failure = "compile: " + (log == nullptr ? std::string("not reached") : *log);
-      return;
+      return nullptr;
     }
     for (const KernelResources& kernel : binary->kernels) {
       if (!kernel.symbol.starts_with("combine")) audit->resources = kernel;
     }
     const LaunchPlan plan = plan_launch(problem_, audit->candidate);
-    const auto rejection = prune_compiled(*binary, plan, device_.info());
+    const auto rejection = prune_compiled(*binary, plan, measure_.device());
     if (rejection && !is_spill(*rejection)) {
       audit->failure = rejection->detail;
-      return;
+      return nullptr;
     }
-    try {
-      verify_and_time(*binary, audit);
-    } catch (const CudaError& error) {
-      audit->failure = error.what();
-      require_usable(device_, audit->candidate);
-    }
+    return binary;
   }
 
- private:
-  void verify_and_time(const Binary& binary, RuleAudit* audit) {
-    const AttentionKernels& kernels = kernels_.load(binary, problem_, audit->candidate);
-    const auto outcome = verifier_.verify(kernels, audit->candidate);
-    if (const auto* rejection = std::get_if<Rejection>(&outcome)) {
-      audit->failure = rejection->detail;
-      if (rejection->reason == RejectReason::kLaunch) require_usable(device_, audit->candidate);
-      return;
-    }
-    const Timing timing = timer_.measure(kernels, audit->candidate, kv_len_);
-    audit->measurement = measurement_of(kv_len_, timing, device_.info().driver_version);
-  }
-
-  Device& device_;
+  MeasureService& measure_;
   const CompileStage& compiles_;
   const Problem& problem_;
   int kv_len_;
-  std::vector<VerifyCase> cases_;
-  Verifier verifier_;
-  AttentionTimer timer_;
-  KernelTable kernels_;
+  const Stop& stop_;
 };
 
 }  // namespace
 
-std::vector<RuleAudit> Tuner::audit_register_rule(const Problem& problem, int kv_len) {
-  if (device_ == nullptr) throw DeviceUnavailable("cannot audit the register rule without a GPU");
+std::vector<RuleAudit> Tuner::audit_register_rule(const Problem& problem, int kv_len,
+                                                  const Stop& stop) {
+  if (measure_ == nullptr) throw DeviceUnavailable("cannot audit the register rule without a GPU");
   problem.validate();
   if (!problem.kv.contains({kv_len, kv_len})) {
     throw InvalidArgument("the audit's kv_len is outside the problem's range",
                           fmt::format("kv_len={} problem={}", kv_len, problem.text()));
   }
-  const DeviceInfo& gpu = device_->info();
+  const DeviceInfo& gpu = measure_->device();
   const Candidate to_beat = candidate_to_beat(store_, gpu, problem, compiles_.compiler_version());
   std::vector<RuleAudit> audits = audited_candidates(problem, gpu, to_beat);
   std::set<Variant> variants;
   for (const RuleAudit& audit : audits) variants.insert(audit.candidate.variant(problem));
   CompileStage stage(store_, compiles_, gpu.arch);
-  stage.run(variants, true, false, {}, {});
+  stage.run(variants, true, false, {}, stop);
   if (stage.probes() == nullptr) {
+    if (stop && stop()) return {};
     throw Error("the measuring kernels do not compile", fmt::format("arch={}", gpu.arch),
                 stage.probes_failure());
   }
-  Audit audit(*device_, stage, problem, kv_len);
-  for (RuleAudit& one : audits) audit.run(&one);
+  Audit audit(*measure_, stage, problem, kv_len, stop);
+  for (RuleAudit& one : audits) audit.verify(&one);
+  for (RuleAudit& one : audits) {
+    if (one.failure.empty()) audit.time(&one);
+  }
   std::stable_sort(audits.begin(), audits.end(), [](const RuleAudit& a, const RuleAudit& b) {
     const bool a_failed = !a.failure.empty();
     const bool b_failed = !b.failure.empty();

@@ -14,6 +14,7 @@
 #include "jit/compile_pool.h"
 #include "jit/device_choice.h"
 #include "jit/machine_limits.h"
+#include "tuner/isolated_measure.h"
 #include "tuner/tuner.h"
 
 namespace attune {
@@ -24,7 +25,8 @@ constexpr int kShare = 2;
 
 constexpr const char* kForm =
     "the form is --problem P --cache FILE --device D --gpu IDENTITY --nvrtc PATH --cxx PATH "
-    "--worker PATH --scratch FOLDER --budget-ms N --refresh 0|1 --disable-families A,B";
+    "--worker PATH --measure-worker PATH --scratch FOLDER --budget-ms N --refresh 0|1 "
+    "--disable-families A,B";
 
 [[noreturn]] void bad_argument(std::string_view name, std::string_view value) {
   throw InvalidArgument("cannot read an argument of the tune worker",
@@ -60,6 +62,8 @@ void set(TuneWorkerJob* job, std::string_view name, const std::string& value) {
     job->cxx_path = value;
   } else if (name == "--worker") {
     job->worker_path = value;
+  } else if (name == "--measure-worker") {
+    job->measure_worker_path = value;
   } else if (name == "--scratch") {
     job->scratch = value;
   } else if (name == "--budget-ms") {
@@ -74,8 +78,8 @@ void set(TuneWorkerJob* job, std::string_view name, const std::string& value) {
 }
 
 // Another GPU would give winners that the engine, which waits for its own, never finds.
-void require_same_gpu(const Device& device, const TuneWorkerJob& job) {
-  const std::string identity = device.info().identity();
+void require_same_gpu(const DeviceInfo& device, const TuneWorkerJob& job) {
+  const std::string identity = device.identity();
   if (job.gpu.empty() || job.gpu == identity) return;
   throw DeviceUnavailable(
       "the tune worker sees another device than the engine",
@@ -85,14 +89,14 @@ void require_same_gpu(const Device& device, const TuneWorkerJob& job) {
 
 TuneWorkerEnd tune(const TuneWorkerJob& job, const std::function<bool()>& stop) {
   const Problem problem = Problem::parse(job.problem);
-  const auto device = open_device(DeviceChoice::parse(job.device));
-  require_same_gpu(*device, job);
+  const DeviceInfo device = describe_device(DeviceChoice::parse(job.device));
+  require_same_gpu(device, job);
   CompilePoolOptions pool_options;
   pool_options.worker_path = job.worker_path;
   const MachineLimits limits = machine_limits();
   pool_options.num_workers = std::max(1, worker_count(limits.cores, limits.free_bytes) / kShare);
   pool_options.compilers = {.nvrtc = {job.nvrtc_path, {}}, .host = {.cxx = job.cxx_path}};
-  const auto compiler = open_compiler(pool_options.compilers, device->info().arch);
+  const auto compiler = open_compiler(pool_options.compilers, device.arch);
   CompilePool pool(pool_options);
   const auto store = TuneStore::open(job.cache_path);
   if (store->is_read_only()) {
@@ -104,7 +108,8 @@ TuneWorkerEnd tune(const TuneWorkerJob& job, const std::function<bool()>& stop) 
   options.refresh = job.refresh;
   options.disabled_families = job.disabled_families;
   options.stop = stop;
-  const TuneReport report = Tuner(device.get(), *store, *compiler, pool).tune({problem}, options);
+  IsolatedMeasure measure({.worker_path = job.measure_worker_path, .device = job.device}, device);
+  const TuneReport report = Tuner(&measure, *store, *compiler, pool).tune({problem}, options);
   if (report.interrupted) return {TuneWorkerExit::kStopped, "stopped"};
   if (!report.failures.empty()) return {TuneWorkerExit::kFailed, report.failures.front()};
   if (!report.complete) return {TuneWorkerExit::kBudget, "the time ended first"};
@@ -132,6 +137,8 @@ std::vector<std::string> arguments_of(const TuneWorkerJob& job) {
           job.cxx_path,
           "--worker",
           job.worker_path,
+          "--measure-worker",
+          job.measure_worker_path,
           "--scratch",
           job.scratch,
           "--budget-ms",

@@ -1,5 +1,5 @@
 // What attune-tune-worker is asked to do: one problem tuned into a cache file, in a process of its
-// own, so that a kernel that hangs, crashes or poisons its context costs nothing but the process.
+// own, so that an application that serves need not wait for it.
 #pragma once
 
 #include <functional>
@@ -16,8 +16,9 @@ struct TuneWorkerJob {
   std::string gpu;         // the identity that the device has to have
   std::string nvrtc_path;  // empty ones are looked for, as in CompilerSearch
   std::string cxx_path;
-  std::string worker_path;  // attune-compile-worker
-  std::string scratch;      // a folder of the job's own, for temporary files
+  std::string worker_path;          // attune-compile-worker
+  std::string measure_worker_path;  // attune-measure-worker
+  std::string scratch;              // a folder of the job's own, for temporary files
   double budget_s = 60;
   bool refresh = false;
   std::vector<std::string> disabled_families;
@@ -43,7 +44,8 @@ struct TuneWorkerEnd {
   std::string reason;  // in words, unless done
 };
 
-// Does the job in this process. `stop` is polled. Throws nothing.
+// Does the job: compiles and candidates run in processes of their own. `stop` is polled. Throws
+// nothing.
 TuneWorkerEnd run_tune_worker(const TuneWorkerJob& job, const std::function<bool()>& stop);
 
 }  // namespace attune

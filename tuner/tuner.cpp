@@ -137,14 +137,14 @@ class Run {
     }
   }
 
-  void tune_units(Device& device) {
+  void tune_units(MeasureService& measure) {
     if (units_.empty()) return;
     if (stage_.probes() == nullptr && !should_stop()) {
       throw CompileError("the measuring kernels do not compile",
                          fmt::format("arch={}", device_.arch), stage_.probes_failure(),
                          probe_source(device_.arch).text);
     }
-    UnitContext context{device,
+    UnitContext context{measure,
                         store_,
                         stage_,
                         compiles_.compiler_version(),
@@ -269,26 +269,26 @@ std::vector<TuneUnit> group_problems(const std::vector<Problem>& problems) {
   return units;
 }
 
-Tuner::Tuner(Device* device, TuneStore& store, const Compiler& compiler, CompilePool& pool)
-    : device_(device),
+Tuner::Tuner(MeasureService* measure, TuneStore& store, const Compiler& compiler, CompilePool& pool)
+    : measure_(measure),
       store_(store),
       owned_compiles_(compile_service(compiler, pool)),
       compiles_(*owned_compiles_) {}
 
-Tuner::Tuner(Device* device, TuneStore& store, CompileService& compiles)
-    : device_(device), store_(store), compiles_(compiles) {}
+Tuner::Tuner(MeasureService* measure, TuneStore& store, CompileService& compiles)
+    : measure_(measure), store_(store), compiles_(compiles) {}
 
 Tuner::~Tuner() = default;
 
 TuneReport Tuner::tune(const std::vector<Problem>& problems, const TuneOptions& options) {
-  if (device_ == nullptr) {
+  if (measure_ == nullptr) {
     throw DeviceUnavailable("cannot tune without a GPU", "",
                             "use compile_all, or 'attune tune --compile-only --arch sm_90a'");
   }
-  Run run(store_, compiles_, device_->info(), options);
+  Run run(store_, compiles_, measure_->device(), options);
   run.plan(problems, true);
   run.compile();
-  run.tune_units(*device_);
+  run.tune_units(*measure_);
   return run.finish();
 }
 

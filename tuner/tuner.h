@@ -11,9 +11,9 @@
 
 #include "cache/tune_store.h"
 #include "jit/compile_pool.h"
-#include "jit/device.h"
 #include "tuner/compile_stage.h"
 #include "tuner/effort.h"
+#include "tuner/measure_service.h"
 #include "tuner/timer.h"
 
 namespace attune {
@@ -44,7 +44,7 @@ struct TuneOptions {
   std::uint64_t seed = 1;
   std::vector<std::string> disabled_families;  // not tried, and their winners do not count
   std::function<void(const TuneProgress&)> progress;
-  std::function<bool()> stop;  // polled between candidates (Ctrl-C)
+  Stop stop;  // polled between candidates and while one runs (Ctrl-C)
 };
 
 struct TuneReport {
@@ -69,13 +69,13 @@ struct RuleAudit {
 
 class Tuner {
  public:
-  // `device` may be null: then only compile_all works. All have to outlive the tuner.
-  Tuner(Device* device, TuneStore& store, const Compiler& compiler, CompilePool& pool);
-  Tuner(Device* device, TuneStore& store, CompileService& compiles);
+  // `measure` may be null: then only compile_all works. All have to outlive the tuner.
+  Tuner(MeasureService* measure, TuneStore& store, const Compiler& compiler, CompilePool& pool);
+  Tuner(MeasureService* measure, TuneStore& store, CompileService& compiles);
   ~Tuner();
 
-  // Finds and stores the winner of every problem. Throws CudaError when a candidate leaves the
-  // device unusable, after storing its rejection: the next run leaves it out.
+  // Finds and stores the winner of every problem. Throws DeviceUnavailable when the device cannot
+  // be opened any more; the winners and rejections so far are stored.
   TuneReport tune(const std::vector<Problem>& problems, const TuneOptions& options);
 
   // Compiles every candidate for an architecture and stores the binaries; needs no GPU.
@@ -83,11 +83,12 @@ class Tuner {
                          const TuneOptions& options);
 
   // Compiles, verifies and times the candidates that only the register rule dropped, next to the
-  // winner; best first, failures last.
-  std::vector<RuleAudit> audit_register_rule(const Problem& problem, int kv_len);
+  // winner; best first, failures last. What `stop` left out is a failure.
+  std::vector<RuleAudit> audit_register_rule(const Problem& problem, int kv_len,
+                                             const Stop& stop = {});
 
  private:
-  Device* device_;
+  MeasureService* measure_;
   TuneStore& store_;
   std::unique_ptr<CompileService> owned_compiles_;
   CompileService& compiles_;

@@ -37,59 +37,37 @@ const CandidateMeasurements* find_measured(const std::vector<CandidateMeasuremen
   return nullptr;
 }
 
+// Somebody else's memory, perhaps, or a process that the system ended: another run may do better.
+bool is_of_machine(const Rejection& rejection) {
+  return rejection.detail.find("CUDA_ERROR_OUT_OF_MEMORY") != std::string::npos ||
+         rejection.detail.find("signal 9 ") != std::string::npos;
+}
+
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace
 
-const AttentionKernels& KernelTable::load(const Binary& binary, const Problem& problem,
-                                          const Candidate& candidate) {
-  const Variant variant = candidate.variant(problem);
-  auto loaded = loaded_.find(variant);
-  if (loaded == loaded_.end()) {
-    loaded = loaded_
-                 .emplace(variant,
-                          load_attention(device_, binary, variant, plan_launch(problem, candidate)))
-                 .first;
-  }
-  return loaded->second;
+UnitRun::UnitRun(UnitContext& context, const PendingUnit& unit) : context_(context), unit_(unit) {
+  context_.measure.open({unit.problem, context.options.seed, context.compiles.probes()});
 }
-
-void require_usable(Device& device, const Candidate& culprit) {
-  try {
-    device.synchronize(nullptr);
-    const DeviceMem probe = device.allocate(sizeof(int));
-    device.fill_bytes(probe.ptr(), 0, probe.bytes(), nullptr);
-    device.synchronize(nullptr);
-  } catch (const CudaError& error) {
-    throw CudaError("a candidate left the device unusable", error.code(), error.name(),
-                    fmt::format("candidate={}", culprit.text()),
-                    "run again: it is remembered as rejected and left out");
-  }
-}
-
-UnitRun::UnitRun(UnitContext& context, const PendingUnit& unit)
-    : context_(context), unit_(unit), kernels_(context.device) {}
 
 void UnitRun::run() {
   for (const PrunedCandidate& one : unit_.space.pruned) {
     rejections_.push_back({one.candidate, Stage::kPrune, one.rejection});
   }
   recall_rejections();
-  verify_all();
-  store_rejections();
-  if (context_.stop()) return fail("stopped before it was timed");
-  if (admitted_.empty()) return fail("no candidate is right; 'attune explain' lists why");
-  std::vector<TimedRange> timed;
   try {
-    timed = time_all();
-  } catch (const CudaError&) {
-    throw;
-  } catch (const Error& error) {  // its buffers do not fit
-    return fail(error.what());
-  }
-  store_rejections();
-  for (std::size_t i = 0; i < timed.size(); ++i) {
-    commit(timed[i], unit_.defaults[i], unit_.candidates[i]);
+    verify_all();
+    store_rejections();
+    if (context_.stop()) return fail("stopped before it was timed");
+    if (admitted_.empty()) return fail("no candidate is right; 'attune explain' lists why");
+    const std::vector<TimedRange> timed = time_all();
+    store_rejections();
+    for (std::size_t i = 0; i < timed.size(); ++i) {
+      commit(timed[i], unit_.defaults[i], unit_.candidates[i]);
+    }
+  } catch (const UnitError& error) {
+    fail(error.what());
   }
 }
 
@@ -100,20 +78,20 @@ Problem UnitRun::problem_of(const KvRange& range) const {
 }
 
 Toolchain UnitRun::toolchain_of_family(const std::string& family) const {
-  return toolchain_of(*find_family(family), context_.device.info().arch, context_.compiler_version);
+  return toolchain_of(*find_family(family), context_.measure.device().arch,
+                      context_.compiler_version);
 }
 
-// A launch that failed once may leave the device unusable, so it is not tried again.
+// A launch that failed or hung once costs a process and its deadline, so it is not tried again.
 void UnitRun::recall_rejections() {
   if (context_.options.refresh) return;
   for (const Family& family : families()) {
     const Toolchain toolchain = toolchain_of_family(std::string(family.name));
     for (const KvRange& range : unit_.ranges) {
       for (const RejectionRecord& record :
-           context_.store.rejections(context_.device.info(), problem_of(range), toolchain)) {
+           context_.store.rejections(context_.measure.device(), problem_of(range), toolchain)) {
         const RejectReason reason = record.rejection.reason;
-        // Somebody else's memory, perhaps: it may be free now.
-        if (record.rejection.detail.find("CUDA_ERROR_OUT_OF_MEMORY") != std::string::npos) continue;
+        if (is_of_machine(record.rejection)) continue;
         const bool ran = record.stage == Stage::kVerify || record.stage == Stage::kTime;
         if (ran && (reason == RejectReason::kLaunch || reason == RejectReason::kTimeout)) {
           remembered_.emplace(record.candidate, record);
@@ -125,8 +103,6 @@ void UnitRun::recall_rejections() {
 
 void UnitRun::verify_all() {
   const PhaseClock clock(&context_.report.verify_s);
-  const std::vector<VerifyCase> cases = verify_cases(unit_.problem, context_.options.seed);
-  Verifier verifier(context_.device, cases);
   // Defaults first: they are what everything else is compared with.
   std::vector<Candidate> order = unit_.space.kept;
   std::stable_partition(order.begin(), order.end(), [&](const Candidate& candidate) {
@@ -136,15 +112,16 @@ void UnitRun::verify_all() {
   std::size_t done = 0;
   for (const Candidate& candidate : order) {
     if (context_.stop()) return;
-    if (verify_one(verifier, candidate)) admitted_.push_back(candidate);
+    verify_one(candidate);
     report_progress("verify", candidate.text(), ++done, order.size());
   }
 }
 
-bool UnitRun::verify_one(Verifier& verifier, const Candidate& candidate) {
+// nullptr, with the rejection noted, for what need not run.
+const Binary* UnitRun::usable_binary(const Candidate& candidate) {
   if (const auto known = remembered_.find(candidate); known != remembered_.end()) {
     reject(candidate, known->second.stage, known->second.rejection);
-    return false;
+    return nullptr;
   }
   const Variant variant = candidate.variant(unit_.problem);
   const Binary* binary = context_.compiles.find(variant);
@@ -153,34 +130,33 @@ bool UnitRun::verify_one(Verifier& verifier, const Candidate& candidate) {
     if (log != nullptr) {
       reject(candidate, Stage::kCompile, {RejectReason::kCompile, first_line(*log)});
     }
-    return false;
+    return nullptr;
   }
   const LaunchPlan plan = plan_launch(unit_.problem, candidate);
-  if (auto rejection = prune_compiled(*binary, plan, context_.device.info())) {
+  if (auto rejection = prune_compiled(*binary, plan, context_.measure.device())) {
     reject(candidate, Stage::kCompile, std::move(*rejection));
-    return false;
+    return nullptr;
   }
-  std::variant<Admission, Rejection> outcome;
-  try {
-    outcome = verifier.verify(kernels_.load(*binary, unit_.problem, candidate), candidate);
-  } catch (const CudaError& error) {
-    outcome = Rejection{RejectReason::kLaunch, error.what()};
-  }
+  return binary;
+}
+
+void UnitRun::verify_one(const Candidate& candidate) {
+  const Binary* binary = usable_binary(candidate);
+  if (binary == nullptr) return;
+  auto outcome = context_.measure.verify(candidate, *binary, context_.stop);
   if (auto* rejection = std::get_if<Rejection>(&outcome)) {
-    const bool launch_failed = rejection->reason == RejectReason::kLaunch;
     reject(candidate, Stage::kVerify, std::move(*rejection));
-    if (launch_failed) require_usable(context_.device, candidate);
-    return false;
+  } else if (auto* admission = std::get_if<Admission>(&outcome)) {
+    admissions_[candidate] = std::move(*admission);
+    admitted_.push_back(candidate);
   }
-  admissions_[candidate] = std::get<Admission>(outcome);
-  return true;
 }
 
 // What the cache has measured in the same way, by candidate and the length that was timed.
 std::function<std::optional<Timing>(const Candidate&, int)> UnitRun::recall_times() const {
   std::map<std::pair<Candidate, int>, Timing> known;
   if (context_.options.refresh) return {};
-  const DeviceInfo& gpu = context_.device.info();
+  const DeviceInfo& gpu = context_.measure.device();
   for (const Family& family : families()) {
     const Toolchain toolchain = toolchain_of_family(std::string(family.name));
     for (const auto& measured : context_.store.measurements(gpu, unit_.problem, toolchain)) {
@@ -199,9 +175,6 @@ std::function<std::optional<Timing>(const Candidate&, int)> UnitRun::recall_time
 
 std::vector<TimedRange> UnitRun::time_all() {
   const PhaseClock clock(&context_.report.time_s);
-  AttentionTimer timer(context_.device, *context_.compiles.probes(), unit_.problem);
-  const auto monitor = open_device_monitor(context_.device.info());
-  timer.watch(*monitor);
   context_.report.num_timed += admitted_.size();
   TimeRequest request;
   request.problem = unit_.problem;
@@ -209,30 +182,34 @@ std::vector<TimedRange> UnitRun::time_all() {
   request.defaults = unit_.defaults;
   request.candidates = admitted_;
   request.plan = plan_of(context_.options.effort);
-  const int most_rounds = timing_sizes(context_.device.info()).max_rounds;
+  const int most_rounds = timing_sizes(context_.measure.device()).max_rounds;
   request.plan.max_rounds = std::min(request.plan.max_rounds, most_rounds);
   request.known = recall_times();
   request.measure = [&](const Candidate& candidate, int kv_len, const TimerOptions& options) {
-    return measure(timer, candidate, kv_len, options);
+    return measure(candidate, kv_len, options);
   };
   request.stop = context_.stop;
   request.interrupted = context_.interrupted;
   request.progress = [&](const Candidate& candidate, std::size_t done, std::size_t total) {
     report_progress("time", candidate.text(), done, total);
   };
-  return time_candidates(request);
+  std::vector<TimedRange> timed = time_candidates(request);
+  if (is_dropped_) {
+    for (TimedRange& range : timed) range.complete = false;
+  }
+  return timed;
 }
 
-std::optional<Timing> UnitRun::measure(AttentionTimer& timer, const Candidate& candidate,
-                                       int kv_len, const TimerOptions& options) {
+std::optional<Timing> UnitRun::measure(const Candidate& candidate, int kv_len,
+                                       const TimerOptions& options) {
   const Binary& binary = *context_.compiles.find(candidate.variant(unit_.problem));
-  try {
-    return timer.judge(kernels_.load(binary, unit_.problem, candidate), candidate, kv_len, options);
-  } catch (const CudaError& error) {
-    reject(candidate, Stage::kTime, {RejectReason::kLaunch, error.what()});
-    require_usable(context_.device, candidate);
-  } catch (const Error& error) {
-    reject(candidate, Stage::kTime, {RejectReason::kTimeout, error.what()});
+  auto outcome = context_.measure.time(candidate, binary, kv_len, options, context_.interrupted);
+  if (auto* timing = std::get_if<Timing>(&outcome)) return std::move(*timing);
+  if (auto* rejection = std::get_if<Rejection>(&outcome)) {
+    rejection->detail = fmt::format("kv_len={} {}", kv_len, rejection->detail);
+    reject(candidate, Stage::kTime, std::move(*rejection));
+  } else {
+    is_dropped_ = true;
   }
   return std::nullopt;
 }
@@ -247,7 +224,7 @@ Winner UnitRun::make_winner(const Problem& problem,
   winner.binary = *context_.compiles.find(candidate.variant(problem));
   winner.admission = admissions_.at(candidate);
   winner.measurements = find_measured(measured, candidate)->points;
-  winner.driver_version = context_.device.info().driver_version;
+  winner.driver_version = context_.measure.device().driver_version;
   winner.created_at = utc_timestamp();
   return winner;
 }
@@ -255,7 +232,7 @@ Winner UnitRun::make_winner(const Problem& problem,
 void UnitRun::commit(const TimedRange& timed, const Candidate& range_default,
                      const std::string& candidates_digest) {
   const Problem problem = problem_of(timed.range);
-  const DeviceInfo& gpu = context_.device.info();
+  const DeviceInfo& gpu = context_.measure.device();
   const auto measured = measurements_of(timed, gpu.driver_version);
   const auto selection = select_winner(problem, measured, timed.rematch);
   if (!selection) {
@@ -299,9 +276,10 @@ void UnitRun::reject(const Candidate& candidate, Stage stage, Rejection rejectio
                             [&](const auto& entry) { return entry.first == reason; });
   if (count == counts.end()) count = counts.insert(counts.end(), {reason, 0});
   ++count->second;
-  const bool launch_failed = rejection.reason == RejectReason::kLaunch;
+  const bool is_costly =
+      rejection.reason == RejectReason::kLaunch || rejection.reason == RejectReason::kTimeout;
   rejections_.push_back({candidate, stage, std::move(rejection)});
-  if (launch_failed) store_rejections();  // the process may not live to the end of the unit
+  if (is_costly) store_rejections();  // so that a run that ends here need not find it again
 }
 
 void UnitRun::store_rejections() {
@@ -312,7 +290,7 @@ void UnitRun::store_rejections() {
                  [&](const auto& one) { return one.candidate.family == family.name; });
     const Toolchain toolchain = toolchain_of_family(std::string(family.name));
     for (const KvRange& range : unit_.ranges) {
-      context_.store.put_rejections(context_.device.info(), problem_of(range), toolchain,
+      context_.store.put_rejections(context_.measure.device(), problem_of(range), toolchain,
                                     of_family);
     }
   }

@@ -1,18 +1,17 @@
-// One unit of a tune: loads, verifies and times its candidates and stores what wins.
+// One unit of a tune: has its candidates verified and timed, and stores what wins.
 #pragma once
 
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "tuner/compile_stage.h"
+#include "tuner/measure_service.h"
 #include "tuner/space.h"
 #include "tuner/time_stage.h"
 #include "tuner/tuner.h"
-#include "tuner/verify.h"
 
 namespace attune {
 
@@ -26,7 +25,7 @@ struct PendingUnit {
 };
 
 struct UnitContext {
-  Device& device;
+  MeasureService& measure;
   TuneStore& store;
   const CompileStage& compiles;
   std::string compiler_version;
@@ -36,34 +35,24 @@ struct UnitContext {
   TuneReport& report;
 };
 
-// Loaded kernels by variant; candidates that differ in their split cap share them.
-class KernelTable {
- public:
-  explicit KernelTable(Device& device) : device_(device) {}
-  const AttentionKernels& load(const Binary& binary, const Problem& problem,
-                               const Candidate& candidate);
-
- private:
-  Device& device_;
-  std::map<Variant, AttentionKernels> loaded_;
-};
-
-// Throws CudaError when no call to the device succeeds any more; `culprit` is the candidate that
-// ran last.
-void require_usable(Device& device, const Candidate& culprit);
-
 class UnitRun {
  public:
   UnitRun(UnitContext& context, const PendingUnit& unit);
+  ~UnitRun() { context_.measure.close(); }
+  UnitRun(const UnitRun&) = delete;
+  UnitRun& operator=(const UnitRun&) = delete;
+
+  // Throws DeviceUnavailable when there is no device to go on with; what was stored stays.
   void run();
 
  private:
   void recall_rejections();
   void verify_all();
-  bool verify_one(Verifier& verifier, const Candidate& candidate);
+  void verify_one(const Candidate& candidate);
+  const Binary* usable_binary(const Candidate& candidate);
   std::function<std::optional<Timing>(const Candidate&, int)> recall_times() const;
   std::vector<TimedRange> time_all();
-  std::optional<Timing> measure(AttentionTimer& timer, const Candidate& candidate, int kv_len,
+  std::optional<Timing> measure(const Candidate& candidate, int kv_len,
                                 const TimerOptions& options);
   void commit(const TimedRange& timed, const Candidate& range_default,
               const std::string& candidates_digest);
@@ -79,8 +68,8 @@ class UnitRun {
 
   UnitContext& context_;
   const PendingUnit& unit_;
-  KernelTable kernels_;
   std::vector<Candidate> admitted_;
+  bool is_dropped_ = false;  // a candidate was stopped while it was timed
   std::map<Candidate, Admission> admissions_;
   std::vector<RejectionRecord> rejections_;
   std::map<Candidate, RejectionRecord> remembered_;  // launches that failed in an earlier run

@@ -5,18 +5,16 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "runtime/attune.h"
+#include "tests/support/processes.h"
 #include "tests/support/temporary_folder.h"
 
 namespace attune {
@@ -80,16 +78,6 @@ class OwnTmpdir {
   TemporaryFolder folder_;
   std::string before_;
 };
-
-// Polls until `done`; false when that takes too long.
-inline bool eventually(const std::function<bool()>& done, int seconds = 120) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-  while (std::chrono::steady_clock::now() < deadline) {
-    if (done()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
-}
 
 inline bool is_idle(const BackgroundProgress& progress) {
   return progress.waiting + progress.running == 0;

@@ -29,24 +29,6 @@ namespace {
 constexpr const char* kDecode = "decode/b1/q1/kv64-256/h1x1/d64/invariant/contiguous/bf16";
 constexpr int kLongest = 256;
 
-// The processes of a name that this one started.
-std::vector<pid_t> children_named(const std::string& name) {
-  std::vector<pid_t> found;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    std::ifstream file(entry.path() / "stat");
-    std::string text;
-    if (!std::getline(file, text)) continue;
-    const std::size_t begin = text.find('('), end = text.rfind(')');
-    if (begin == std::string::npos || end == std::string::npos) continue;
-    const std::string comm = text.substr(begin + 1, end - begin - 1);
-    const int parent = std::atoi(text.c_str() + std::min(end + 4, text.size()));
-    if (name.starts_with(comm) && !comm.empty() && parent == getpid()) {
-      found.push_back(std::atoi(text.c_str()));
-    }
-  }
-  return found;
-}
-
 class BackgroundHostTest : public HostCompilerTest {
  protected:
   void SetUp() override {
@@ -58,6 +40,9 @@ class BackgroundHostTest : public HostCompilerTest {
     options.tune_budget_s = 200;  // of a busy machine
     if (const char* path = std::getenv("ATTUNE_WORKER")) options.worker_path = path;
     if (const char* path = std::getenv("ATTUNE_TUNE_WORKER")) options.tune_worker_path = path;
+    if (const char* path = std::getenv("ATTUNE_MEASURE_WORKER")) {
+      options.measure_worker_path = path;
+    }
     options.log = [this](const std::string& message) { warnings.push_back(message); };
   }
 

@@ -316,6 +316,7 @@ TEST(TuneWorkerArguments, AreReadAsTheyWereWritten) {
   job.device = "host+checks";
   job.gpu = "NVIDIA H200|sm_90a|9.0|132|150323855360|0";
   job.cxx_path = "/opt/g++";
+  job.measure_worker_path = "/opt/measure";
   job.scratch = "/tmp/attune-x";
   job.budget_s = 0.25;
   job.refresh = true;

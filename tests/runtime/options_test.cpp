@@ -13,9 +13,10 @@ class OptionsTest : public ::testing::Test {
   OptionsTest() { clear(); }
   ~OptionsTest() override { clear(); }
   static void clear() {
-    for (const char* name : {"ATTUNE_CACHE", "ATTUNE_CACHE_DIR", "XDG_CACHE_HOME", "HOME",
-                             "ATTUNE_DEVICE", "ATTUNE_NVRTC", "ATTUNE_CXX", "ATTUNE_WORKER",
-                             "ATTUNE_TUNE_WORKER", "ATTUNE_DISABLE_FAMILIES"}) {
+    for (const char* name :
+         {"ATTUNE_CACHE", "ATTUNE_CACHE_DIR", "XDG_CACHE_HOME", "HOME", "ATTUNE_DEVICE",
+          "ATTUNE_NVRTC", "ATTUNE_CXX", "ATTUNE_WORKER", "ATTUNE_TUNE_WORKER",
+          "ATTUNE_MEASURE_WORKER", "ATTUNE_DISABLE_FAMILIES"}) {
       unsetenv(name);
     }
   }
@@ -54,11 +55,13 @@ TEST_F(OptionsTest, ReadsWhereTheCompilerIs) {
   set("ATTUNE_CXX", "/opt/gcc/bin/g++");
   set("ATTUNE_WORKER", "/opt/attune/bin/attune-compile-worker");
   set("ATTUNE_TUNE_WORKER", "/opt/attune/bin/attune-tune-worker");
+  set("ATTUNE_MEASURE_WORKER", "/opt/attune/bin/attune-measure-worker");
   const Options options = Options::from_environment();
   EXPECT_EQ(options.nvrtc_path, "/opt/nvrtc/lib");
   EXPECT_EQ(options.cxx_path, "/opt/gcc/bin/g++");
   EXPECT_EQ(options.worker_path, "/opt/attune/bin/attune-compile-worker");
   EXPECT_EQ(options.tune_worker_path, "/opt/attune/bin/attune-tune-worker");
+  EXPECT_EQ(options.measure_worker_path, "/opt/attune/bin/attune-measure-worker");
 }
 
 TEST_F(OptionsTest, ReadsWhichFamiliesAreOff) {

@@ -33,6 +33,9 @@ class ServingGpuTest : public GpuTest {
     options.cache_path = (folder_.path() / "tune.db").string();
     options.nvrtc_path = test_nvrtc_search().nvrtc_path;
     if (const char* worker = std::getenv("ATTUNE_WORKER")) options.worker_path = worker;
+    if (const char* worker = std::getenv("ATTUNE_MEASURE_WORKER")) {
+      options.measure_worker_path = worker;
+    }
   }
   Options options;
 

@@ -6,6 +6,7 @@
 
 #include "common/error.h"
 #include "tests/tuner/fake_attention.h"
+#include "tuner/local_measure.h"
 #include "tuner/select.h"
 #include "tuner/space.h"
 #include "tuner/tuner.h"
@@ -44,7 +45,8 @@ TEST(DisabledFamilies, ATuneOfNothingElseFailsWithTheirNames) {
   const auto store = TuneStore::open_in_memory();
   TuneOptions options;
   options.disabled_families = {"splitkv", "oneround", "swapab"};
-  const TuneReport report = Tuner(&device, *store, compiles).tune({kDecode}, options);
+  LocalMeasure measure(device);
+  const TuneReport report = Tuner(&measure, *store, compiles).tune({kDecode}, options);
   ASSERT_EQ(report.failures.size(), 1u);
   EXPECT_NE(report.failures[0].find("disabled_families=splitkv,oneround,swapab"), std::string::npos)
       << report.failures[0];

@@ -1,10 +1,10 @@
 // Bugs planted in the attention template itself: the host device finds each and names it.
 #include <algorithm>
-#include <deque>
 
 #include <gtest/gtest.h>
 
 #include "tests/support/host_kernels.h"
+#include "tests/support/planted.h"
 #include "tuner/space.h"
 #include "tuner/verify.h"
 
@@ -14,30 +14,9 @@ namespace {
 constexpr const char* kProblem = "verify/b1/q2/kv1-8192/h2x1/d64/contiguous/bf16";
 constexpr const char* kCandidate = "splitkv/m16n32s2w4/x2";
 
-// A unit with a change in one of its files. Owns the changed text.
-class Planted {
- public:
-  explicit Planted(const Candidate& candidate)
-      : source_(attention_source(candidate.variant(Problem::parse(kProblem)))) {}
-
-  void change(std::string_view file, std::string_view from, std::string_view to) {
-    for (EmbeddedFile& header : source_.headers) {
-      if (header.name != file) continue;
-      std::string& text = texts_.emplace_back(header.text);
-      const std::size_t at = text.find(from);
-      ASSERT_NE(at, std::string::npos) << "the template has changed: " << file;
-      text.replace(at, from.size(), to);
-      header.text = text;
-      return;
-    }
-    FAIL() << "no such file: " << file;
-  }
-  const Source& source() const { return source_; }
-
- private:
-  Source source_;
-  std::deque<std::string> texts_;
-};
+Planted planted(const Candidate& candidate) {
+  return Planted(attention_source(candidate.variant(Problem::parse(kProblem))));
+}
 
 // A sequence that fills its buffer to the last row, which is not the last of a tile.
 VerifyCase full_buffer() {
@@ -77,13 +56,13 @@ void expect_words(const std::string& text, std::initializer_list<std::string_vie
 }
 
 TEST(PlantedBugs, TheTemplateItselfHasNone) {
-  const Planted kernel(Candidate::parse(kCandidate));
+  const Planted kernel = planted(Candidate::parse(kCandidate));
   EXPECT_EQ(verdict(kChecked, kernel.source()), "right");
   EXPECT_EQ(verdict(kChecked, kernel.source(), {full_buffer()}), "right");
 }
 
 TEST(PlantedBugs, AMissingBarrierIsARace) {
-  Planted kernel(Candidate::parse(kCandidate));
+  Planted kernel = planted(Candidate::parse(kCandidate));
   kernel.change("templates/splitkv.cuh",
                 "    cp_async_wait_group<T::kPendingAtValues>();\n"
                 "    __syncthreads();\n    if (num_keys == BLOCK_N)",
@@ -94,7 +73,7 @@ TEST(PlantedBugs, AMissingBarrierIsARace) {
 }
 
 TEST(PlantedBugs, AMissingCopyWaitIsARaceAndGivesAWrongResult) {
-  Planted kernel(Candidate::parse(kCandidate));
+  Planted kernel = planted(Candidate::parse(kCandidate));
   kernel.change("templates/splitkv.cuh",
                 "    cp_async_wait_group<T::kGroupsPerTile * T::kStages - 1>();\n"
                 "    __syncthreads();\n    add_scores<0>",
@@ -105,7 +84,7 @@ TEST(PlantedBugs, AMissingCopyWaitIsARaceAndGivesAWrongResult) {
 }
 
 TEST(PlantedBugs, AWrongSwizzleIsAWrongResult) {
-  Planted kernel(Candidate::parse(kCandidate));
+  Planted kernel = planted(Candidate::parse(kCandidate));
   kernel.change(
       "templates/device/tile_copy.cuh",
       "tile + swizzled_offset<kTileColumns>(row + offset, chunk), source",
@@ -114,7 +93,7 @@ TEST(PlantedBugs, AWrongSwizzleIsAWrongResult) {
 }
 
 TEST(PlantedBugs, AReadPastTheLastTileIsOutOfRange) {
-  Planted kernel(Candidate::parse(kCandidate));
+  Planted kernel = planted(Candidate::parse(kCandidate));
   kernel.change("templates/device/tile_copy.cuh", "visible ? 16 : 0", "16");
   expect_words(verdict(kChecked, kernel.source(), {full_buffer()}),
                {"access out of range", "past the end of allocation", "templates/"});
@@ -123,7 +102,7 @@ TEST(PlantedBugs, AReadPastTheLastTileIsOutOfRange) {
 }
 
 TEST(PlantedBugs, ABarrierThatSomeThreadsSkipIsFound) {
-  Planted kernel(Candidate::parse(kCandidate));
+  Planted kernel = planted(Candidate::parse(kCandidate));
   kernel.change("templates/splitkv.cuh", "    // B\n    __syncthreads();",
                 "    if (warp != 0) bar_sync(2, kConfigThreads);");
   kernel.change("templates/splitkv.cuh", "namespace attune {",
@@ -142,25 +121,25 @@ class SanitizedBugs : public testing::Test {
 };
 
 TEST_F(SanitizedBugs, TheTemplateItselfHasNone) {
-  const Planted kernel(Candidate::parse(kCandidate));
+  const Planted kernel = planted(Candidate::parse(kCandidate));
   EXPECT_EQ(verdict(sanitized_, kernel.source()), "right");
 }
 
 TEST_F(SanitizedBugs, AReadPastTheLastTileIsOutOfRange) {
-  Planted kernel(Candidate::parse(kCandidate));
+  Planted kernel = planted(Candidate::parse(kCandidate));
   kernel.change("templates/device/tile_copy.cuh", "visible ? 16 : 0", "16");
   EXPECT_DEATH(verdict(sanitized_, kernel.source(), {full_buffer()}), "heap-buffer-overflow");
 }
 
 TEST_F(SanitizedBugs, AStorePastSharedMemoryIsOutOfRange) {
-  Planted kernel(Candidate::parse(kCandidate));
+  Planted kernel = planted(Candidate::parse(kCandidate));
   kernel.change("templates/splitkv.cuh", "if (token_group == 0 && lane % 4 == 0) row_scale()[row]",
                 "if (token_group == 0 && lane % 4 == 0) row_scale()[row + 16]");
   EXPECT_DEATH(verdict(sanitized_, kernel.source()), "use-after-poison");
 }
 
 TEST_F(SanitizedBugs, ASignedOverflowIsReported) {
-  Planted kernel(Candidate::parse(kCandidate));
+  Planted kernel = planted(Candidate::parse(kCandidate));
   kernel.change("templates/split_work.cuh", "work.kv_head = blockIdx.y;",
                 "work.kv_head = blockIdx.y;\n  if (p.seqlen_q + 0x7fffffff == 5) return false;");
   EXPECT_DEATH(verdict(sanitized_, kernel.source()), "signed integer overflow");

@@ -2,6 +2,7 @@
 
 #include "common/error.h"
 #include "tests/tuner/fake_attention.h"
+#include "tuner/local_measure.h"
 #include "tuner/space.h"
 #include "tuner/tuner.h"
 
@@ -23,7 +24,8 @@ TEST(RegisterAudit, TimesWhatOnlyTheRegisterRuleDropped) {
     return within_register_rule(variant.config, 512) ? 50.0 : 40.0;
   });
   const auto store = TuneStore::open_in_memory();
-  Tuner tuner(&device, *store, compiles);
+  LocalMeasure measure(device);
+  Tuner tuner(&measure, *store, compiles);
   const auto audits = tuner.audit_register_rule(kProblem, 64);
   ASSERT_GT(audits.size(), 1u);
   EXPECT_FALSE(audits.front().within_rule);
@@ -50,7 +52,8 @@ TEST(RegisterAudit, PutsFailuresLastWithTheirReason) {
   };
   serve_attention(device, [](const Variant&, const AttentionParams&) { return 50.0; });
   const auto store = TuneStore::open_in_memory();
-  const auto audits = Tuner(&device, *store, compiles).audit_register_rule(kProblem, 1);
+  LocalMeasure measure(device);
+  const auto audits = Tuner(&measure, *store, compiles).audit_register_rule(kProblem, 1);
   EXPECT_TRUE(audits.front().within_rule);
   EXPECT_NE(audits.back().failure.find("registers=2000"), std::string::npos);
   EXPECT_EQ(audits.back().measurement.num_samples, 0);
@@ -60,7 +63,9 @@ TEST(RegisterAudit, RefusesALengthOutsideTheRange) {
   FakeDevice device(small_l2_device_info());
   FakeCompiles compiles;
   const auto store = TuneStore::open_in_memory();
-  EXPECT_THROW(Tuner(&device, *store, compiles).audit_register_rule(kProblem, 65), InvalidArgument);
+  LocalMeasure measure(device);
+  EXPECT_THROW(Tuner(&measure, *store, compiles).audit_register_rule(kProblem, 65),
+               InvalidArgument);
 }
 
 }  // namespace

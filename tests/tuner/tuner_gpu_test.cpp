@@ -6,6 +6,7 @@
 #include "jit/compile_pool.h"
 #include "tests/support/require_gpu.h"
 #include "tuner/compile_stage.h"
+#include "tuner/isolated_measure.h"
 #include "tuner/space.h"
 #include "tuner/timer.h"
 #include "tuner/tuner.h"
@@ -81,7 +82,8 @@ TEST_F(TunerGpuTest, TunesOnceAndServesTheSecondRunFromTheStore) {
   const std::vector<Problem> problems = {
       Problem::parse("decode/b1/q1/kv1-8192/h8x1/d512/contiguous/bf16"),
       Problem::parse("verify/b1/q4/kv1-8192/h4x2/d256/w1024/ring/bf16")};
-  Tuner tuner(&device(), *store_, *compiles_);
+  IsolatedMeasure measure({.device = "0"}, device().info());
+  Tuner tuner(&measure, *store_, *compiles_);
   const TuneReport first = tuner.tune(problems, {});
   EXPECT_EQ(first.num_tuned, 2u);
   EXPECT_TRUE(first.failures.empty()) << first.failures.front();
@@ -169,7 +171,11 @@ TEST_F(TunerGpuTest, TimesTheSameKernelAlikeTwice) {
 TEST_F(TunerGpuTest, GivesDeviceMemoryBack) {
   const std::size_t before = device().free_memory_bytes();
   const Problem problem = Problem::parse("decode/b1/q1/kv1-64/h2x1/d64/contiguous/bf16");
-  Tuner(&device(), *store_, *compiles_).tune({problem}, {});
+  {
+    IsolatedMeasure measure({.device = "0"}, device().info());
+    Tuner(&measure, *store_, *compiles_).tune({problem}, {});
+    EXPECT_GT(measure.num_started(), 0);
+  }
   EXPECT_LT(before - std::min(before, device().free_memory_bytes()), std::size_t{10} << 20);
 }
 
