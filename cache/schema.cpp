@@ -165,7 +165,12 @@ CREATE VIEW rejection_list AS
     JOIN candidates ON candidates.id = rejections.candidate_id;
 )sql";
 
-constexpr std::array kMigrations = {Migration{1, kVersion1}};
+// What eviction goes by.
+constexpr const char* kVersion2 = R"sql(
+ALTER TABLE binaries ADD COLUMN used_at INTEGER NOT NULL DEFAULT 0;  -- seconds since 1970, to a day
+)sql";
+
+constexpr std::array kMigrations = {Migration{1, kVersion1}, Migration{2, kVersion2}};
 static_assert(kMigrations.back().version == kSchemaVersion);
 
 constexpr int kNumTables = 10;
@@ -223,6 +228,11 @@ void migrate(SQLite::Database& db, const std::string& path, std::span<const Migr
   db.exec(fmt::format("PRAGMA main.user_version = {}; PRAGMA main.application_id = {}", target,
                       kApplicationId));
   transaction.commit();
+}
+
+void require_known_schema(SQLite::Database& db, const std::string& path) {
+  SQLite::Transaction snapshot(db);
+  require_known(db, path, kSchemaVersion);
 }
 
 void require_current_schema(SQLite::Database& db, const std::string& path) {

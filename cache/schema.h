@@ -10,7 +10,7 @@ class Database;
 
 namespace attune {
 
-constexpr int kSchemaVersion = 1;
+constexpr int kSchemaVersion = 2;
 // PRAGMA application_id of a tuning cache, "atun": tells it from the database of another program.
 constexpr int kApplicationId = 0x6174756e;
 
@@ -31,6 +31,9 @@ int schema_version(SQLite::Database& db);
 // database of another program.
 void migrate(SQLite::Database& db, const std::string& path,
              std::span<const Migration> steps = migrations());
+
+// Throws CacheError for a newer schema and for a database of another program. Never writes.
+void require_known_schema(SQLite::Database& db, const std::string& path);
 
 // Never writes. Throws CacheError for a schema other than this one and for a database of another
 // program; SQLite::Exception with SQLITE_CORRUPT when tables are missing.
