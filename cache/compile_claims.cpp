@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -120,6 +121,24 @@ std::variant<CompileClaims::Claim, CompileClaims::Owner> CompileClaims::claim(co
   if (is_known && theirs.key != mine.key) return Claim();
   theirs.owner.back() = 0;
   return Owner{is_known ? std::string(theirs.owner.data()) : "another process"};
+}
+
+CompileClaims::Waited CompileClaims::wait(const Digest& key, std::chrono::milliseconds patience,
+                                          const std::function<void(const Owner&)>& on_wait) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = Clock::now();
+  bool told = false;
+  for (bool waited = false;; waited = true) {
+    auto granted = claim(key);
+    if (auto* mine = std::get_if<Claim>(&granted)) return {std::move(*mine), waited};
+    const auto elapsed = Clock::now() - start;
+    if (elapsed > patience) return {Claim(), true};
+    if (!told && elapsed > std::chrono::seconds(1) && on_wait) {
+      on_wait(std::get<Owner>(granted));
+      told = true;
+    }
+    std::this_thread::sleep_for(kClaimPoll);
+  }
 }
 
 }  // namespace attune

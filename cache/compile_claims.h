@@ -2,6 +2,8 @@
 // lock on a byte of <cache>-claims, which the kernel drops with its owner, however that ends.
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <variant>
@@ -10,6 +12,10 @@
 #include "common/text.h"
 
 namespace attune {
+
+// Longer than any compile lasts: who publishes nothing for so long is not waited for.
+constexpr std::chrono::milliseconds kClaimPatience = std::chrono::seconds(150);
+constexpr std::chrono::milliseconds kClaimPoll{50};
 
 class CompileClaims {
  public:
@@ -44,6 +50,14 @@ class CompileClaims {
   };
   // Grants the compile of a key or says who has it. Never waits.
   std::variant<Claim, Owner> claim(const Digest& key);
+
+  // Waits for a claim, at most `patience`; `on_wait` hears of the owner once, when it takes a second.
+  struct Waited {
+    Claim claim;
+    bool waited = false;  // somebody may have stored the binary meanwhile
+  };
+  Waited wait(const Digest& key, std::chrono::milliseconds patience,
+              const std::function<void(const Owner&)>& on_wait);
 
  private:
   bool open();

@@ -145,7 +145,8 @@ DatabaseFile connect_read_only(const std::string& path) {
 // Rows of an older schema are read from a copy in memory.
 DatabaseFile with_current_schema(DatabaseFile file) {
   require_known_schema(*file.db, file.path);
-  if (schema_version(*file.db) < kSchemaVersion) {
+  const int found = schema_version(*file.db);
+  if (found > 0 && found < kSchemaVersion) {
     UpgradedCopy copy = upgraded_copy(*file.db, file.path);
     file.db = std::move(copy.db);
     file.uri = std::move(copy.uri);

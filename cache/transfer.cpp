@@ -125,7 +125,7 @@ std::string uncertainty(std::string_view row) {
                      row);
 }
 
-std::string quoted(std::string_view text) {
+std::string sql_text(std::string_view text) {
   std::string literal = "'";
   for (const char c : text) literal += c == '\'' ? std::string("''") : std::string(1, c);
   return literal + "'";
@@ -134,7 +134,7 @@ std::string quoted(std::string_view text) {
 // Sorts by evidence, see TuneStore::import_from; row values are compared from left to right.
 std::string evidence(std::string_view row, const std::string& error, const ImportOptions& options) {
   return fmt::format("({0}method = {1}, {0}method, {0}driver_version = {2}, -({3}), {0}created_at)",
-                     row, options.timing_method, quoted(options.driver_version), error);
+                     row, options.timing_method, sql_text(options.driver_version), error);
 }
 
 void copy_results(SQLite::Database& db, const ImportOptions& options) {

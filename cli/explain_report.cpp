@@ -28,6 +28,9 @@ std::string reason_for(const Scene& scene, const WinnerHit& hit) {
     reason += fmt::format("; timed with driver {}, this is {}", winner.driver_version,
                           scene.gpu.driver_version);
   }
+  if (hit.freshness == Freshness::kOtherGpu) {
+    reason += "; provisional: timed on the GPU that the alias names, tune it here";
+  }
   if (hit.freshness == Freshness::kOlderMethod) {
     reason += winner.method < 0 ? std::string("; its comparison is unfinished")
                                 : fmt::format("; timed with the older method {}", winner.method);

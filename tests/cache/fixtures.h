@@ -135,7 +135,11 @@ inline std::string dump(const std::filesystem::path& path) {
     SQLite::Statement rows(db, std::string("SELECT * FROM ") + table);
     while (rows.executeStep()) {
       text += table;
-      for (int i = 0; i < rows.getColumnCount(); ++i) text += "|" + rows.getColumn(i).getString();
+      for (int i = 0; i < rows.getColumnCount(); ++i) {
+        // The time of a use is this machine's own.
+        if (std::string(rows.getColumnName(i)) == "used_at") continue;
+        text += "|" + rows.getColumn(i).getString();
+      }
       text += "\n";
     }
   }

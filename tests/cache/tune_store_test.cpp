@@ -1,3 +1,4 @@
+#include "cache/schema.h"
 #include "cache/tune_store.h"
 
 #include <limits>
@@ -360,7 +361,7 @@ TEST(TuneStore, CountsItsRows) {
   store->put_winner(sample_gpu(), sample_winner());
   const CacheStats stats = store->stats();
   EXPECT_EQ(stats.path, ":memory:");
-  EXPECT_EQ(stats.schema_version, 1);
+  EXPECT_EQ(stats.schema_version, kSchemaVersion);
   EXPECT_GT(stats.file_bytes, 0u);
   EXPECT_EQ(stats.num_gpus, 1);
   EXPECT_EQ(stats.num_problems, 3);  // the problem and its two points
