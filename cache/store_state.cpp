@@ -91,7 +91,19 @@ void TuneStore::State::reopen(bool damaged) {
 void TuneStore::State::use_memory(const std::string& reason) {
   note(fmt::format("the tuning cache is kept in memory only: {}", reason));
   used.clear();
+  const std::string path = file.path;
   file = open_memory_database();
+  read_beneath(path);
+}
+
+void TuneStore::State::read_beneath(const std::filesystem::path& path) {
+  if (!file_identity(path)) return;
+  try {
+    prepare_directory(std::filesystem::absolute(path).parent_path());
+    require_trusted_file(path);
+    bases.insert(bases.begin(), open_database_read_only(path));
+  } catch (const std::exception&) {  // there is nothing to read, and the store works without
+  }
 }
 
 }  // namespace attune

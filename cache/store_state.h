@@ -146,7 +146,10 @@ struct TuneStore::State {
   void recover(std::string_view what, const SQLite::Exception& error);
   // Opens the path again, after moving the damaged file aside unless another process did.
   void reopen(bool damaged);
+  // Goes on in memory, and with the file beneath it where that can be read.
   void use_memory(const std::string& reason);
+  // Makes a file that cannot be written the first base.
+  void read_beneath(const std::filesystem::path& path);
 };
 
 }  // namespace attune

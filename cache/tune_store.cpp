@@ -87,6 +87,7 @@ std::unique_ptr<TuneStore> TuneStore::open_or_memory(const fs::path& path, Warn 
   } catch (const CacheError& error) {
     if (warn) warn(fmt::format("the tuning cache is kept in memory only: {}", error.what()));
     store = open_in_memory(std::move(warn), std::move(options));
+    store->state_->read_beneath(path);
   }
   store->state_->tolerant = true;
   return store;

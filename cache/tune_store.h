@@ -45,17 +45,17 @@ struct CacheStats {
 struct StoreOptions {
   // Read-only caches, asked in this order after the file; never written, no files appear beside
   // them. One that cannot be used is left out with one warning.
-  std::vector<std::filesystem::path> bases;
+  std::vector<std::filesystem::path> bases = {};
   // Of all stored cubins; more than that and the longest unused go, winners' last. 0: no limit.
   std::size_t max_bytes = 0;
   // Name or identity of a GPU of the same architecture whose winners serve where the asked one has
   // none; they come back as Freshness::kOtherGpu.
-  std::string gpu_alias;
+  std::string gpu_alias = {};
 };
 
 struct ImportOptions {
   int timing_method = 0;       // today's; 0: the larger number is the better
-  std::string driver_version;  // of the target; empty: not compared
+  std::string driver_version = {};  // of the target; empty: not compared
   bool dry_run = false;        // counts, changes nothing
 };
 
@@ -68,12 +68,12 @@ struct VerifyReport {
 
 // What to delete. Nothing is selected by an empty request.
 struct PruneRequest {
-  std::string gpu;                       // results of GPUs whose name contains it
-  std::string problem;                   // text: results of this problem
-  std::set<Digest> current_templates;    // if not empty: results of all other templates
+  std::string gpu = {};                  // results of GPUs whose name contains it
+  std::string problem = {};              // text: results of this problem
+  std::set<Digest> current_templates = {};  // if not empty: results of all other templates
   bool failures = false;                 // remembered compile failures
-  std::optional<double> unused_days;     // binaries of no winner that were not used for so long
-  std::optional<std::size_t> max_bytes;  // binaries until the rest fits, as StoreOptions::max_bytes
+  std::optional<double> unused_days = {};  // binaries of no winner that were not used for so long
+  std::optional<std::size_t> max_bytes = {};  // binaries until the rest fits, as StoreOptions::max_bytes
   bool dry_run = false;                  // counts, changes nothing
 };
 struct PruneResult {
@@ -109,8 +109,8 @@ class TuneStore {
   // it. An older schema is upgraded in memory. Throws CacheError.
   static std::unique_ptr<TuneStore> open_unchanged(const std::filesystem::path& path,
                                                    Warn warn = {}, StoreOptions options = {});
-  // open(), and when that is not possible (missing, full, locked, newer) memory alone with one
-  // warning; the same when the file fails later. A read-only file serves lookups and writes are
+  // open(), and when that is not possible (missing, full, locked, newer) memory with one warning; the
+  // same when the file fails later. What the file has is served as long as it can be read. A read-only file serves lookups and writes are
   // dropped with one warning. Never throws for a reason of the environment.
   static std::unique_ptr<TuneStore> open_or_memory(const std::filesystem::path& path,
                                                    Warn warn = {}, StoreOptions options = {});

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -45,9 +46,8 @@ ImportOptions import_options(const ShipFlags& flags) {
           .dry_run = flags.dry_run};
 }
 
-Json import_json(const std::string& file, const ImportResult& result) {
-  return {{"file", file},
-          {"winners_added", result.winners_added},
+Json counts_json(const ImportResult& result) {
+  return {{"winners_added", result.winners_added},
           {"winners_replaced", result.winners_replaced},
           {"winners_kept", result.winners_kept},
           {"binaries_added", result.binaries_added}};
@@ -63,15 +63,26 @@ std::string import_text(const std::string& file, const ImportResult& result) {
 int add_files(TuneStore& store, const std::string& into, const ShipFlags& flags) {
   Json files = Json::array();
   std::string text;
+  ImportResult total;
   for (const std::string& file : flags.files) {
     const ImportResult result = store.import_from(file, import_options(flags));
-    files.push_back(import_json(file, result));
+    Json json = counts_json(result);
+    json["file"] = file;
+    files.push_back(std::move(json));
+    total.winners_added += result.winners_added;
+    total.winners_replaced += result.winners_replaced;
+    total.winners_kept += result.winners_kept;
+    total.binaries_added += result.binaries_added;
     text += import_text(file, result);
   }
   text += fmt::format("{} {} into {}\n", flags.dry_run ? "dry run, nothing was changed: would import"
                                                        : "imported",
                       count_text(flags.files.size(), "file"), into);
-  output(flags, {{"cache", into}, {"dry_run", flags.dry_run}, {"files", files}}, text);
+  Json json = counts_json(total);
+  json["cache"] = into;
+  json["dry_run"] = flags.dry_run;
+  json["files"] = files;
+  output(flags, json, text);
   return kExitDone;
 }
 

@@ -11,7 +11,7 @@
 #include "cli/interrupt.h"
 #include "cli/progress.h"
 #include "cli/stored_results.h"
-#include "cli/tune_check.h"
+#include "cli/readiness.h"
 #include "cli/tune_report.h"
 #include "common/error.h"
 #include "jit/host/host_info.h"
@@ -134,14 +134,14 @@ int check(const Workplace& workplace, const TuneFlags& flags) {
   // Results for another GPU were made with the compiler of another machine.
   const CompilerOrReason found =
       flags.gpu.empty() ? find_compiler(workplace.compilers(), info.arch) : CompilerOrReason{};
-  const CheckOutcome outcome = check_problems(*store, info, problems_of(flags),
+  const Readiness outcome = readiness_of(*store, info, problems_of(flags),
                                               found.compiler ? found.compiler->version() : "");
   if (flags.json) {
-    print_json(check_json(outcome));
+    print_json(readiness_json(outcome));
   } else {
-    print_text(check_text(outcome));
+    print_text(readiness_text(outcome));
   }
-  return check_exit_code(outcome);
+  return readiness_exit_code(outcome);
 }
 
 // Verifies and times the stored binaries.

@@ -35,6 +35,10 @@ class Warnings {
     return texts_;
   }
   std::size_t count() const { return texts().size(); }
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    texts_.clear();
+  }
 
  private:
   mutable std::mutex mutex_;

@@ -1,4 +1,4 @@
-#include "cli/tune_check.h"
+#include "cli/readiness.h"
 
 #include <algorithm>
 #include <chrono>
@@ -28,16 +28,16 @@ std::string state_of_hit(const std::optional<WinnerHit>& hit) {
 
 }  // namespace
 
-std::size_t CheckOutcome::count(const std::string& state) const {
+std::size_t Readiness::count(const std::string& state) const {
   return static_cast<std::size_t>(std::count_if(
       problems.begin(), problems.end(), [&](const auto& one) { return one.state == state; }));
 }
 
-CheckOutcome check_problems(const TuneStore& store, const DeviceInfo& device,
+Readiness readiness_of(const TuneStore& store, const DeviceInfo& device,
                             const std::vector<Problem>& problems,
                             const std::string& compiler_version) {
   const auto start = std::chrono::steady_clock::now();
-  CheckOutcome outcome;
+  Readiness outcome;
   outcome.device = device;
   outcome.cache_path = store.path();
   outcome.base_paths = store.base_paths();
@@ -52,9 +52,9 @@ CheckOutcome check_problems(const TuneStore& store, const DeviceInfo& device,
   return outcome;
 }
 
-std::string check_text(const CheckOutcome& outcome) {
+std::string readiness_text(const Readiness& outcome) {
   Table table({{"problem", Align::kLeft}, {"state", Align::kLeft}, {"served", Align::kLeft}});
-  for (const CheckedProblem& one : outcome.problems) {
+  for (const ReadyProblem& one : outcome.problems) {
     if (one.state == "current") continue;
     table.add_row({one.problem.text(), one.state,
                    one.candidate.empty() ? "the default" : one.candidate});
@@ -67,9 +67,9 @@ std::string check_text(const CheckOutcome& outcome) {
                      outcome.device.name, outcome.device.arch, outcome.cache_path);
 }
 
-Json check_json(const CheckOutcome& outcome) {
+Json readiness_json(const Readiness& outcome) {
   Json problems = Json::array();
-  for (const CheckedProblem& one : outcome.problems) {
+  for (const ReadyProblem& one : outcome.problems) {
     problems.push_back({{"problem", one.problem.text()},
                         {"state", one.state},
                         {"served", one.candidate.empty() ? Json() : Json(one.candidate)}});
@@ -84,7 +84,7 @@ Json check_json(const CheckOutcome& outcome) {
           {"problems", problems}};
 }
 
-int check_exit_code(const CheckOutcome& outcome) {
+int readiness_exit_code(const Readiness& outcome) {
   if (outcome.is_complete()) return kExitDone;
   return outcome.count("missing") == 0 ? kExitPartial : kExitFailed;
 }

@@ -9,17 +9,17 @@
 
 namespace attune {
 
-struct CheckedProblem {
+struct ReadyProblem {
   Problem problem;
   std::string state;  // "current", "partial", "older method", "other driver", "other gpu", "missing"
   std::string candidate;  // that is served; empty when missing
 };
 
-struct CheckOutcome {
+struct Readiness {
   DeviceInfo device;
   std::string cache_path;
   std::vector<std::string> base_paths;
-  std::vector<CheckedProblem> problems;
+  std::vector<ReadyProblem> problems;
   double seconds = 0;
 
   std::size_t count(const std::string& state) const;
@@ -27,13 +27,13 @@ struct CheckOutcome {
 };
 
 // `compiler_version` as in Scene::of.
-CheckOutcome check_problems(const TuneStore& store, const DeviceInfo& device,
+Readiness readiness_of(const TuneStore& store, const DeviceInfo& device,
                             const std::vector<Problem>& problems,
                             const std::string& compiler_version);
 
-std::string check_text(const CheckOutcome& outcome);
-Json check_json(const CheckOutcome& outcome);
+std::string readiness_text(const Readiness& outcome);
+Json readiness_json(const Readiness& outcome);
 // 0: attune tune has nothing to do. 4: all are served, some would be timed again. 1: some are missing.
-int check_exit_code(const CheckOutcome& outcome);
+int readiness_exit_code(const Readiness& outcome);
 
 }  // namespace attune
