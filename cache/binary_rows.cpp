@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "cache/cubin_codec.h"
+#include "cache/eviction.h"
 #include "common/error.h"
 
 namespace attune {
@@ -84,17 +85,17 @@ std::int64_t put_binary_row(SQLite::Database& db, const Binary& binary, const st
   const std::vector<std::byte> stored = compress(binary.cubin);
   execute(db,
           "INSERT INTO binaries (key, content, cubin, cubin_bytes, variant, arch, nvrtc_version,"
-          " options, notes, log, compile_ms, failed, created_at)"
-          " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?)"
+          " options, notes, log, compile_ms, failed, created_at, used_at)"
+          " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?)"
           " ON CONFLICT (key) DO UPDATE SET content = excluded.content, cubin = excluded.cubin,"
           " cubin_bytes = excluded.cubin_bytes, variant = excluded.variant, arch = excluded.arch,"
           " nvrtc_version = excluded.nvrtc_version, options = excluded.options,"
           " notes = excluded.notes, log = excluded.log, compile_ms = excluded.compile_ms,"
-          " failed = 0, created_at = excluded.created_at",
+          " failed = 0, created_at = excluded.created_at, used_at = excluded.used_at",
           binary.key, binary.content, BlobRef{stored},
           static_cast<std::int64_t>(binary.cubin.size()), variant, binary.arch,
           binary.compiler_version, binary.options, join_lines(binary.notes), binary.log,
-          binary.compile_ms, created_at);
+          binary.compile_ms, created_at, now_s());
   const std::int64_t id = found ? *found : db.getLastInsertRowid();
   put_kernels(db, id, binary.kernels);
   return id;

@@ -25,15 +25,38 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kChooseAnother = "choose another file with --cache";
+constexpr const char* kCannotTrust = "cannot trust the tuning cache";
 
 std::string reason(int error) { return std::generic_category().message(error); }
 
 void require_own(const fs::path& path, const struct stat& status) {
   if (status.st_uid == ::geteuid() || status.st_uid == 0) return;
   throw CacheError(
-      "cannot trust the tuning cache",
+      kCannotTrust,
       fmt::format("path={} owner={} user={}", path.string(), status.st_uid, ::geteuid()),
       fmt::format("change its owner, or {}", kChooseAnother));
+}
+
+// In a sticky folder only the owner of a file can replace it.
+void require_unwritable_by_others(const fs::path& path, const struct stat& status) {
+  const bool is_sticky = S_ISDIR(status.st_mode) && (status.st_mode & S_ISVTX) != 0;
+  if ((status.st_mode & S_IWOTH) == 0 || is_sticky) return;
+  throw CacheError(kCannotTrust,
+                   fmt::format("path={} mode={:04o}", path.string(), status.st_mode & 07777),
+                   S_ISDIR(status.st_mode)
+                       ? "anyone may put files there: chmod o-w it, or name a new folder inside it"
+                       : "anyone may write it: chmod o-w it");
+}
+
+// The file, a link to it, and the logs that SQLite would replay into it.
+void require_own_files(const fs::path& file, const struct stat& status) {
+  require_own(file, status);
+  require_unwritable_by_others(file, status);
+  for (const char* suffix : {"", "-wal", "-journal"}) {
+    const std::string name = file.string() + suffix;
+    struct stat beside {};
+    if (::lstat(name.c_str(), &beside) == 0) require_own(name, beside);
+  }
 }
 
 // An open file that closes itself.
@@ -119,6 +142,22 @@ void prepare_directory(const fs::path& directory) {
                      fmt::format("path={} (not a folder)", directory.string()), kChooseAnother);
   }
   require_own(directory, status);
+  require_unwritable_by_others(directory, status);
+}
+
+void require_trusted_file(const fs::path& file) {
+  struct stat status {};
+  if (::stat(file.c_str(), &status) != 0) {
+    throw CacheError("cannot read tuning cache",
+                     fmt::format("path={} ({})", file.string(), reason(errno)),
+                     "name a file that is there");
+  }
+  if (!S_ISREG(status.st_mode)) {
+    throw CacheError("cannot read tuning cache",
+                     fmt::format("path={} (not a regular file)", file.string()),
+                     "name a file that is there");
+  }
+  require_own_files(file, status);
 }
 
 bool prepare_file(const fs::path& file) {
@@ -137,7 +176,7 @@ bool prepare_file(const fs::path& file) {
     throw CacheError("cannot open tuning cache",
                      fmt::format("path={} (not a regular file)", file.string()), kChooseAnother);
   }
-  require_own(file, status);
+  require_own_files(file, status);
   return ::faccessat(AT_FDCWD, file.c_str(), R_OK | W_OK, AT_EACCESS) == 0 &&
          ::faccessat(AT_FDCWD, file.parent_path().c_str(), W_OK | X_OK, AT_EACCESS) == 0;
 }

@@ -20,14 +20,17 @@ struct FileIdentity {
 std::optional<FileIdentity> file_identity(const std::filesystem::path& path);
 
 // Creates the folder and its missing parents with mode 0700. Throws CacheError when that fails,
-// when it is no folder, or when it belongs to another user (root is trusted): its owner could plant
-// device code.
+// when it is no folder, or when another user (root is trusted) owns it or may put files there: who
+// can could plant device code.
 void prepare_directory(const std::filesystem::path& directory);
 
 // Creates the file with mode 0600 when it is missing. Returns whether file and folder may be
 // written (SQLite needs both). Throws CacheError when it is missing and cannot be created, is no
-// regular file, or belongs to another user.
+// regular file, or when the file, a link to it or its log belongs to another user, or anyone may
+// write it.
 bool prepare_file(const std::filesystem::path& file);
+// The same of a file that is only read, whatever its folder is. Throws CacheError.
+void require_trusted_file(const std::filesystem::path& file);
 
 // Whether shared memory maps between hosts cannot be trusted there: network and FUSE file systems.
 bool is_network_file_system(const std::filesystem::path& directory);

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <sqlite3.h>
 
+#include "cache/database_copy.h"
 #include "cache/schema.h"
 
 namespace attune {
@@ -111,24 +112,55 @@ std::unique_ptr<SQLite::Database> connect_read_write(const std::string& path,
   return connect_with_rollback(path, vfs);
 }
 
+bool has_log(const std::string& path) {
+  std::error_code error;
+  const auto bytes = fs::file_size(log_path(path), error);
+  return !error && bytes > 0;
+}
+
+DatabaseFile connect_read_only_as(const std::string& path, std::string_view options) {
+  DatabaseFile file{
+      nullptr, Access::kReadOnly, path, uri_of(path, options), file_identity(path), std::nullopt};
+  file.db = connect(file.uri, SQLite::OPEN_READONLY, {});
+  schema_version(*file.db);
+  return file;
+}
+
+// Without locks and files beside it: right while nobody writes.
+DatabaseFile connect_immutable(const std::string& path) {
+  return connect_read_only_as(path, "mode=ro&immutable=1");
+}
+
 // SQLite reads a WAL database only with its -shm file or as immutable. The latter is right when
 // nobody can have written since: no log beside it.
 DatabaseFile connect_read_only(const std::string& path) {
-  DatabaseFile file{
-      nullptr, Access::kReadOnly, path, uri_of(path, "mode=ro"), file_identity(path), std::nullopt};
   try {
-    file.db = connect(file.uri, SQLite::OPEN_READONLY, {});
-    schema_version(*file.db);
+    return connect_read_only_as(path, "mode=ro");
   } catch (const SQLite::Exception& error) {
-    std::error_code ignored;
-    const auto log_bytes = fs::file_size(log_path(path), ignored);
-    const bool has_log = !ignored && log_bytes > 0;
-    if (is_damage(error) || has_log) throw;
-    file.uri = uri_of(path, "mode=ro&immutable=1");
-    file.db = connect(file.uri, SQLite::OPEN_READONLY, {});
-    schema_version(*file.db);
+    if (is_damage(error) || has_log(path)) throw;
+    return connect_immutable(path);
   }
+}
+
+// Rows of an older schema are read from a copy in memory.
+DatabaseFile with_current_schema(DatabaseFile file) {
+  require_known_schema(*file.db, file.path);
+  const int found = schema_version(*file.db);
+  if (found > 0 && found < kSchemaVersion) {
+    UpgradedCopy copy = upgraded_copy(*file.db, file.path);
+    file.db = std::move(copy.db);
+    file.uri = std::move(copy.uri);
+  }
+  require_current_schema(*file.db, file.path);
   return file;
+}
+
+// A cache of an older schema is kept as a copy beside it.
+void upgrade(SQLite::Database& db, const std::string& path) {
+  require_known_schema(db, path);
+  const int found = schema_version(db);
+  if (found > 0 && found < kSchemaVersion) back_up_schema(db, path);
+  migrate(db, path);
 }
 
 std::string_view advice(int primary) {
@@ -192,9 +224,34 @@ DatabaseFile open_memory_database() {
 }
 
 DatabaseFile open_database_read_only(const fs::path& path) {
-  DatabaseFile file = connect_read_only(fs::absolute(path).string());
-  require_current_schema(*file.db, file.path);
-  return file;
+  return with_current_schema(connect_read_only(fs::absolute(path).lexically_normal().string()));
+}
+
+DatabaseFile open_database_unchanged(const fs::path& path) {
+  const std::string absolute = fs::absolute(path).lexically_normal().string();
+  require_trusted_file(absolute);
+  try {
+    return with_current_schema(has_log(absolute) ? connect_read_only(absolute)
+                                                 : connect_immutable(absolute));
+  } catch (const SQLite::Exception& error) {
+    throw cache_error("cannot read tuning cache", absolute, error);
+  }
+}
+
+DatabaseFile open_base(const fs::path& path, const Warn& warn) {
+  const std::string absolute = fs::absolute(path).lexically_normal().string();
+  require_trusted_file(absolute);
+  if (has_log(absolute) && warn) {
+    warn(
+        fmt::format("a base of the tuning cache has a log, whose rows are not seen: path={}; open "
+                    "it once with attune cache stats --cache, or ship an export of it",
+                    absolute));
+  }
+  try {
+    return with_current_schema(connect_immutable(absolute));
+  } catch (const SQLite::Exception& error) {
+    throw cache_error("cannot read a base of the tuning cache", absolute, error);
+  }
 }
 
 DatabaseFile open_database(const fs::path& path, const Warn& warn, const std::string& vfs) {
@@ -213,7 +270,7 @@ DatabaseFile open_database(const fs::path& path, const Warn& warn, const std::st
     try {
       if (!writable) return open_database_read_only(absolute);
       file.db = connect_read_write(absolute, vfs);
-      migrate(*file.db, absolute);
+      upgrade(*file.db, absolute);
       require_current_schema(*file.db, absolute);
       file.log_identity = file_identity(log_path(absolute));
       return file;

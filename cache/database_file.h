@@ -36,8 +36,13 @@ constexpr int kBusyTimeoutMs = 10'000;
 DatabaseFile open_database(const std::filesystem::path& path, const Warn& warn,
                            const std::string& vfs = {});
 DatabaseFile open_memory_database();
-// Opens an existing cache of the current schema and never writes to it.
+// Opens an existing cache and never writes to it; one of an older schema is upgraded in memory.
 DatabaseFile open_database_read_only(const std::filesystem::path& path);
+// The same for a short look that leaves no file beside it, where nobody has it open for writing.
+// Throws CacheError.
+DatabaseFile open_database_unchanged(const std::filesystem::path& path);
+// A cache that nobody writes while it is open: no locks, no files beside it. Throws CacheError.
+DatabaseFile open_base(const std::filesystem::path& path, const Warn& warn);
 
 // Whether the status says that the file itself is damaged.
 bool is_damage(const SQLite::Exception& error);

@@ -124,7 +124,8 @@ enum class Match {
   kFamilyDefault
 };  // every lookup says how good its answer is
 // kStaleDriver: measured under another driver. kOlderMethod: measured in a way whose times no
-// longer compare; named first when both hold.
-enum class Freshness { kFresh, kStaleDriver, kOlderMethod };
+// longer compare; named first when both hold. kOtherGpu: provisional, measured on the GPU that an
+// alias names; named before all others.
+enum class Freshness { kFresh, kStaleDriver, kOlderMethod, kOtherGpu };
 
 }  // namespace attune

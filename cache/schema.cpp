@@ -165,8 +165,9 @@ CREATE VIEW rejection_list AS
     JOIN candidates ON candidates.id = rejections.candidate_id;
 )sql";
 
-// How a measurement was taken and how sure it is; what a winner was chosen from, and how surely.
-constexpr const char* kVersion2Evidence = R"sql(
+// How a measurement was taken and how sure it is; what a winner was chosen from, and how surely; what
+// eviction goes by.
+constexpr const char* kVersion2 = R"sql(
 ALTER TABLE measurements ADD COLUMN low_us REAL NOT NULL DEFAULT 0;   -- the median's 95% interval
 ALTER TABLE measurements ADD COLUMN high_us REAL NOT NULL DEFAULT 0;  -- both 0: not known
 ALTER TABLE measurements ADD COLUMN num_dropped INTEGER NOT NULL DEFAULT 0;
@@ -178,9 +179,10 @@ ALTER TABLE measurements ADD COLUMN provisional INTEGER NOT NULL DEFAULT 0
 ALTER TABLE winners ADD COLUMN margin_default_low REAL NOT NULL DEFAULT 0;
 ALTER TABLE winners ADD COLUMN effort TEXT NOT NULL DEFAULT '';      -- '': not known
 ALTER TABLE winners ADD COLUMN candidates TEXT NOT NULL DEFAULT '';  -- digest; '': not known
+ALTER TABLE binaries ADD COLUMN used_at INTEGER NOT NULL DEFAULT 0;  -- seconds since 1970, to a day
 )sql";
 
-constexpr std::array kMigrations = {Migration{1, kVersion1}, Migration{2, kVersion2Evidence}};
+constexpr std::array kMigrations = {Migration{1, kVersion1}, Migration{2, kVersion2}};
 static_assert(kMigrations.back().version == kSchemaVersion);
 
 constexpr int kNumTables = 10;
@@ -238,6 +240,11 @@ void migrate(SQLite::Database& db, const std::string& path, std::span<const Migr
   db.exec(fmt::format("PRAGMA main.user_version = {}; PRAGMA main.application_id = {}", target,
                       kApplicationId));
   transaction.commit();
+}
+
+void require_known_schema(SQLite::Database& db, const std::string& path) {
+  SQLite::Transaction snapshot(db);
+  require_known(db, path, kSchemaVersion);
 }
 
 void require_current_schema(SQLite::Database& db, const std::string& path) {

@@ -32,6 +32,9 @@ int schema_version(SQLite::Database& db);
 void migrate(SQLite::Database& db, const std::string& path,
              std::span<const Migration> steps = migrations());
 
+// Throws CacheError for a newer schema and for a database of another program. Never writes.
+void require_known_schema(SQLite::Database& db, const std::string& path);
+
 // Never writes. Throws CacheError for a schema other than this one and for a database of another
 // program; SQLite::Exception with SQLITE_CORRUPT when tables are missing.
 void require_current_schema(SQLite::Database& db, const std::string& path);

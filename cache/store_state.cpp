@@ -38,7 +38,41 @@ void TuneStore::State::recover(std::string_view what, const SQLite::Exception& e
   }
 }
 
+void TuneStore::State::open_bases() {
+  for (const std::filesystem::path& path : options.bases) {
+    try {
+      bases.push_back(open_base(path, warn));
+    } catch (const Error& error) {
+      if (warn) warn(fmt::format("a base of the tuning cache is left out: {}", error.what()));
+    }
+  }
+}
+
+void TuneStore::State::limit_size(SQLite::Database& db, std::int64_t kept_id) {
+  if (options.max_bytes == 0) return;
+  const Evicted evicted = evict_binaries(db, options.max_bytes, kept_id);
+  if (evicted.winners == 0) return;
+  note(
+      fmt::format("winners do not fit the tuning cache: path={} max_bytes={}; the longest unused "
+                  "are dropped, raise ATTUNE_CACHE_MAX_SIZE",
+                  file.path, options.max_bytes));
+}
+
+void TuneStore::State::write_uses() noexcept {
+  if (used.empty() || file.access != Access::kReadWrite || !file.db || has_lost_its_file(file)) {
+    return;
+  }
+  try {
+    file.db->setBusyTimeout(0);
+    SQLite::Transaction transaction(*file.db, SQLite::TransactionBehavior::IMMEDIATE);
+    touch_binaries(*file.db, used);
+    transaction.commit();
+  } catch (...) {  // the next process that uses them notes it
+  }
+}
+
 void TuneStore::State::reopen(bool damaged) {
+  used.clear();  // ids of the file that is left
   const std::string path = file.path;
   try {
     if (damaged) move_damaged_aside(std::move(file), noter());
@@ -57,7 +91,20 @@ void TuneStore::State::reopen(bool damaged) {
 
 void TuneStore::State::use_memory(const std::string& reason) {
   note(fmt::format("the tuning cache is kept in memory only: {}", reason));
+  used.clear();
+  const std::string path = file.path;
   file = open_memory_database();
+  read_beneath(path);
+}
+
+void TuneStore::State::read_beneath(const std::filesystem::path& path) {
+  if (!file_identity(path)) return;
+  try {
+    prepare_directory(std::filesystem::absolute(path).parent_path());
+    require_trusted_file(path);
+    bases.insert(bases.begin(), open_database_read_only(path));
+  } catch (const std::exception&) {  // there is nothing to read, and the store works without
+  }
 }
 
 }  // namespace attune

@@ -1,16 +1,16 @@
 #include "cache/transfer.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstdio>
-#include <system_error>
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sqlite3.h>
 
 #include "cache/binary_rows.h"
+#include "cache/database_copy.h"
 #include "cache/sql.h"
 #include "jit/host/host_target.h"
 
@@ -19,51 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kCannotExport = "cannot export the tuning cache";
 constexpr const char* kCannotImport = "cannot import a tuning cache";
-
-// A file name beside the target that is removed unless it was renamed.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const fs::path& target)
-      : path_(fmt::format("{}.part-{}", target.string(), ::getpid())) {
-    std::error_code ignored;
-    fs::remove(path_, ignored);
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  ~TemporaryFile() { ::unlink(path_.c_str()); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-[[noreturn]] void fail_export(const fs::path& path, int error) {
-  throw CacheError(
-      kCannotExport,
-      fmt::format("path={} ({})", path.string(), std::generic_category().message(error)),
-      "choose another file");
-}
-
-void sync_file(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail_export(path, errno);
-  const int error = ::fsync(fd) == 0 ? 0 : errno;
-  ::close(fd);
-  // EINVAL: the file system has no fsync.
-  if (error != 0 && error != EINVAL) fail_export(path, error);
-}
-
-// Gives the file its name, atomically and never over another file.
-void publish(const std::string& temporary, const fs::path& path) {
-  if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) == 0) {
-    return;
-  }
-  // EINVAL: the file system does not know the flag; then a link refuses to overwrite as well.
-  if (errno == EINVAL && ::link(temporary.c_str(), path.c_str()) == 0) return;
-  fail_export(path, errno);
-}
 
 // Joins a row `s` of `source` to the ids that its key has in `main`.
 constexpr const char* kMapGpuProblemToolchain =
@@ -122,82 +78,141 @@ int copy_binaries(SQLite::Database& db, SQLite::Database& source, const Warn& wa
   return num_added;
 }
 
-void copy_results(SQLite::Database& db) {
-  execute(db, fmt::format(
-                  "INSERT INTO main.admissions (gpu_id, problem_id, candidate_id, toolchain_id,"
-                  " reference, binary_id, num_cases, relative_l2, worst_case_relative_l2,"
-                  " max_abs_error, created_at)"
-                  " SELECT g.id, p.id, c.id, t.id, s.reference, b.id, s.num_cases, s.relative_l2,"
-                  " s.worst_case_relative_l2, s.max_abs_error, s.created_at"
-                  " FROM source.admissions s{}{} WHERE true"
-                  " ON CONFLICT (gpu_id, problem_id, candidate_id, toolchain_id, reference)"
-                  " DO UPDATE SET binary_id = excluded.binary_id, num_cases = excluded.num_cases,"
-                  " relative_l2 = excluded.relative_l2,"
-                  " worst_case_relative_l2 = excluded.worst_case_relative_l2,"
-                  " max_abs_error = excluded.max_abs_error, created_at = excluded.created_at"
-                  " WHERE excluded.created_at > created_at",
-                  kMapGpuProblemToolchain, kMapBinary));
-  execute(db, fmt::format(
-                  "INSERT INTO main.measurements (gpu_id, problem_id, candidate_id, toolchain_id,"
-                  " median_us, spread_us, low_us, high_us, num_samples, num_dropped, sm_clock_mhz,"
-                  " memory_clock_mhz, throttle, provisional, method, driver_version, created_at)"
-                  " SELECT g.id, p.id, c.id, t.id, s.median_us, s.spread_us, s.low_us, s.high_us,"
-                  " s.num_samples, s.num_dropped, s.sm_clock_mhz, s.memory_clock_mhz, s.throttle,"
-                  " s.provisional, s.method, s.driver_version, s.created_at"
-                  " FROM source.measurements s{} WHERE true"
-                  " ON CONFLICT (gpu_id, problem_id, candidate_id, toolchain_id)"
-                  " DO UPDATE SET median_us = excluded.median_us, spread_us = excluded.spread_us,"
-                  " low_us = excluded.low_us, high_us = excluded.high_us,"
-                  " num_samples = excluded.num_samples, num_dropped = excluded.num_dropped,"
-                  " sm_clock_mhz = excluded.sm_clock_mhz,"
-                  " memory_clock_mhz = excluded.memory_clock_mhz, throttle = excluded.throttle,"
-                  " provisional = excluded.provisional, method = excluded.method,"
-                  " driver_version = excluded.driver_version, created_at = excluded.created_at"
-                  " WHERE excluded.created_at > created_at",
-                  kMapGpuProblemToolchain));
-  execute(db,
-          fmt::format("INSERT INTO main.rejections (gpu_id, problem_id, candidate_id, toolchain_id,"
-                      " stage, reason, detail, created_at)"
-                      " SELECT g.id, p.id, c.id, t.id, s.stage, s.reason, s.detail, s.created_at"
-                      " FROM source.rejections s{} WHERE true"
-                      " ON CONFLICT (gpu_id, problem_id, candidate_id, toolchain_id)"
-                      " DO UPDATE SET stage = excluded.stage, reason = excluded.reason,"
-                      " detail = excluded.detail, created_at = excluded.created_at"
-                      " WHERE excluded.created_at > created_at",
-                      kMapGpuProblemToolchain));
+// The columns of a table that are no part of its key, so that new ones are copied too.
+std::vector<std::string> value_columns(SQLite::Database& db, std::string_view table,
+                                       const std::vector<std::string>& keys) {
+  std::vector<std::string> columns;
+  Query query(db, "SELECT name FROM pragma_table_info(?) WHERE name <> 'id'", table);
+  while (query.next()) {
+    std::string name = query.text();
+    if (std::find(keys.begin(), keys.end(), name) == keys.end()) columns.push_back(std::move(name));
+  }
+  return columns;
+}
+
+// One table of results: rows `s` of source into main.
+struct ResultTable {
+  std::string name;
+  std::vector<std::string> references;  // columns with ids, all mapped
+  std::vector<std::string> mapped;      // the ids here, in the order of `references`
+  std::vector<std::string> unique;      // of `references` and values
+  std::string joins;                    // that make the ids known
+  std::string better;                   // when the row of source takes the place of ours
+};
+
+// Rows that are added or take the place of ours.
+int copy_rows(SQLite::Database& db, const ResultTable& table) {
+  const auto values = value_columns(db, table.name, table.references);
+  std::vector<std::string> from_source, updates;
+  for (const std::string& value : values) from_source.push_back("s." + value);
+  for (const auto* columns : {&table.references, &values}) {
+    for (const std::string& column : *columns) {
+      if (std::find(table.unique.begin(), table.unique.end(), column) != table.unique.end())
+        continue;
+      updates.push_back(fmt::format("{0} = excluded.{0}", column));
+    }
+  }
+  return execute(
+      db, fmt::format("INSERT INTO main.{0} ({1}, {2}) SELECT {3}, {4} FROM source.{0} s{5}"
+                      " WHERE true ON CONFLICT ({6}) DO UPDATE SET {7} WHERE {8}",
+                      table.name, fmt::join(table.references, ", "), fmt::join(values, ", "),
+                      fmt::join(table.mapped, ", "), fmt::join(from_source, ", "), table.joins,
+                      fmt::join(table.unique, ", "), fmt::join(updates, ", "), table.better));
+}
+
+// The squared relative error of a median, up to a factor; above all others where the conditions were
+// not the device's own.
+std::string uncertainty(std::string_view row) {
+  return fmt::format(
+      "({0}provisional + {0}spread_us * {0}spread_us / ({0}median_us * {0}median_us *"
+      " {0}num_samples))",
+      row);
+}
+
+std::string sql_text(std::string_view text) {
+  std::string literal = "'";
+  for (const char c : text) literal += c == '\'' ? std::string("''") : std::string(1, c);
+  return literal + "'";
+}
+
+// Sorts by evidence, see TuneStore::import_from; row values are compared from left to right.
+std::string evidence(std::string_view row, const std::string& error, const ImportOptions& options) {
+  return fmt::format("({0}method = {1}, {0}method, {0}driver_version = {2}, -({3}), {0}created_at)",
+                     row, options.timing_method, sql_text(options.driver_version), error);
+}
+
+void copy_results(SQLite::Database& db, const ImportOptions& options) {
+  const std::vector<std::string> key = {"gpu_id", "problem_id", "candidate_id", "toolchain_id"};
+  const std::vector<std::string> ids = {"g.id", "p.id", "c.id", "t.id"};
+  const auto with = [](std::vector<std::string> all, const char* one) {
+    all.emplace_back(one);
+    return all;
+  };
+  copy_rows(db, {"admissions", with(key, "binary_id"), with(ids, "b.id"), with(key, "reference"),
+                 std::string(kMapGpuProblemToolchain) + kMapBinary,
+                 "(excluded.num_cases, excluded.created_at) > (num_cases, created_at)"});
+  copy_rows(db, {"measurements", key, ids, key, kMapGpuProblemToolchain,
+                 fmt::format("{} > {}", evidence("excluded.", uncertainty("excluded."), options),
+                             evidence("", uncertainty(""), options))});
+  copy_rows(db, {"rejections", key, ids, key, kMapGpuProblemToolchain,
+                 "excluded.created_at > created_at"});
 }
 
 int count(SQLite::Database& db, const std::string& from) {
   return static_cast<int>(query_int64(db, "SELECT count(*) FROM " + from).value_or(0));
 }
 
+// The mean over the times of winner `w`; a winner without a time has no evidence.
+std::string winner_uncertainty(std::string_view schema) {
+  return fmt::format(
+      "coalesce((SELECT avg{1} FROM {0}.measurements m JOIN {0}.problems mp ON mp.id = m.problem_id"
+      " JOIN {0}.problems wp ON wp.id = w.problem_id WHERE m.gpu_id = w.gpu_id"
+      " AND m.toolchain_id = w.toolchain_id AND m.candidate_id = w.candidate_id"
+      " AND mp.shape = wp.shape AND mp.kv_min = mp.kv_max"
+      " AND mp.kv_min BETWEEN wp.kv_min AND wp.kv_max), 1e9)",
+      schema, uncertainty("m."));
+}
+
+std::string all_evidence(std::string_view schema, const ImportOptions& options) {
+  const std::string columns = evidence("w.", winner_uncertainty(schema), options);
+  return fmt::format(
+      "SELECT g.identity, p.text, t.template_digest, t.nvrtc_version, t.options, w.id,"
+      " {1} FROM {0}.winners w JOIN {0}.gpus g ON g.id = w.gpu_id"
+      " JOIN {0}.problems p ON p.id = w.problem_id"
+      " JOIN {0}.toolchains t ON t.id = w.toolchain_id",
+      schema, columns.substr(1, columns.size() - 2));
+}
+
+// The winners of source that stay behind: ours are better. Asked before any time is copied.
+void find_better_of_ours(SQLite::Database& db, const ImportOptions& options) {
+  const char* columns =
+      "(gpu, problem, template, nvrtc, options, id, current, method, driver, error,"
+      " created)";
+  execute(db, "DROP TABLE IF EXISTS temp.kept_winners");
+  execute(db,
+          fmt::format("CREATE TEMP TABLE kept_winners AS WITH ours{0} AS ({1}), theirs{0} AS ({2})"
+                      " SELECT theirs.id AS id FROM theirs JOIN ours"
+                      " USING (gpu, problem, template, nvrtc, options)"
+                      " WHERE (theirs.current, theirs.method, theirs.driver, theirs.error,"
+                      " theirs.created) <= (ours.current, ours.method, ours.driver, ours.error,"
+                      " ours.created)",
+                      columns, all_evidence("main", options), all_evidence("source", options)));
+}
+
 void copy_winners(SQLite::Database& db, ImportResult* result) {
-  const std::string rows =
-      fmt::format("source.winners s{}{}{}", kMapGpuProblemToolchain, kMapBinary, kMapAdmission);
+  const std::string joins = std::string(kMapGpuProblemToolchain) + kMapBinary + kMapAdmission;
   const int num_before = count(db, "main.winners");
-  const int num_changed = execute(
-      db, fmt::format(
-              "INSERT INTO main.winners (gpu_id, problem_id, toolchain_id, candidate_id, binary_id,"
-              " admission_id, worst_regret, runner_up, margin_runner_up, default_candidate,"
-              " margin_default, margin_default_low, method, effort, candidates, driver_version,"
-              " created_at)"
-              " SELECT g.id, p.id, t.id, c.id, b.id, a.id, s.worst_regret, s.runner_up,"
-              " s.margin_runner_up, s.default_candidate, s.margin_default, s.margin_default_low,"
-              " s.method, s.effort, s.candidates, s.driver_version, s.created_at FROM {} WHERE true"
-              " ON CONFLICT (gpu_id, problem_id, toolchain_id) DO UPDATE SET"
-              " candidate_id = excluded.candidate_id, binary_id = excluded.binary_id,"
-              " admission_id = excluded.admission_id, worst_regret = excluded.worst_regret,"
-              " runner_up = excluded.runner_up, margin_runner_up = excluded.margin_runner_up,"
-              " default_candidate = excluded.default_candidate,"
-              " margin_default = excluded.margin_default,"
-              " margin_default_low = excluded.margin_default_low, method = excluded.method,"
-              " effort = excluded.effort, candidates = excluded.candidates,"
-              " driver_version = excluded.driver_version, created_at = excluded.created_at"
-              " WHERE excluded.created_at > created_at",
-              rows));
+  const int num_changed = copy_rows(
+      db, {"winners",
+           {"gpu_id", "problem_id", "toolchain_id", "candidate_id", "binary_id", "admission_id"},
+           {"g.id", "p.id", "t.id", "c.id", "b.id", "a.id"},
+           {"gpu_id", "problem_id", "toolchain_id"},
+           joins + " AND s.id NOT IN (SELECT id FROM temp.kept_winners)",
+           "true"});
   result->winners_added = count(db, "main.winners") - num_before;
   result->winners_replaced = num_changed - result->winners_added;
-  result->winners_kept = count(db, rows) - num_changed;
+  result->winners_kept = count(db, "source.winners s" + joins) - num_changed;
+  execute(db, "DROP TABLE temp.kept_winners");
 }
 
 // Attaches a database as `source` for its lifetime.
@@ -228,18 +243,15 @@ DatabaseFile open_source(const fs::path& path) {
 
 void export_database(DatabaseFile& from, const fs::path& path) {
   const fs::path target = fs::absolute(path);
-  if (fs::exists(fs::symlink_status(target))) fail_export(target, EEXIST);
-  const TemporaryFile temporary(target);
   try {
-    execute(*from.db, "VACUUM INTO ?", temporary.path());
+    write_copy(*from.db, target);
   } catch (const SQLite::Exception& error) {
-    throw cache_error(kCannotExport, target.string(), error);
+    throw cache_error("cannot export the tuning cache", target.string(), error);
   }
-  sync_file(temporary.path());
-  publish(temporary.path(), target);
 }
 
-ImportResult import_database(DatabaseFile& into, const fs::path& path, const Warn& warn) {
+ImportResult import_database(DatabaseFile& into, const fs::path& path, const ImportOptions& options,
+                             const Warn& warn) {
   const std::string absolute = fs::absolute(path).string();
   const auto identity = file_identity(absolute);
   if (!identity) {
@@ -256,11 +268,12 @@ ImportResult import_database(DatabaseFile& into, const fs::path& path, const War
     SQLite::Transaction transaction(*into.db, SQLite::TransactionBehavior::IMMEDIATE);
     SQLite::Transaction snapshot(*source.db);
     ImportResult result;
+    find_better_of_ours(*into.db, options);
     copy_keys(*into.db);
     result.binaries_added = copy_binaries(*into.db, *source.db, warn);
-    copy_results(*into.db);
+    copy_results(*into.db, options);
     copy_winners(*into.db, &result);
-    transaction.commit();
+    if (!options.dry_run) transaction.commit();
     return result;
   } catch (const SQLite::Exception& error) {
     throw cache_error(kCannotImport, absolute, error);

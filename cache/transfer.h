@@ -13,6 +13,6 @@ void export_database(DatabaseFile& from, const std::filesystem::path& path);
 
 // See TuneStore::import_from. Throws CacheError that names `path`; then nothing was changed.
 ImportResult import_database(DatabaseFile& into, const std::filesystem::path& path,
-                             const Warn& warn);
+                             const ImportOptions& options, const Warn& warn);
 
 }  // namespace attune

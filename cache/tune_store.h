@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -40,6 +41,47 @@ struct CacheStats {
       num_measurements = 0, num_winners = 0, num_rejections = 0;
 };
 
+// What to open beside the file, and what limits it.
+struct StoreOptions {
+  // Read-only caches, asked in this order after the file; never written, no files appear beside
+  // them. One that cannot be used is left out with one warning.
+  std::vector<std::filesystem::path> bases = {};
+  // Of all stored cubins; more than that and the longest unused go, winners' last. 0: no limit.
+  std::size_t max_bytes = 0;
+  // Name or identity of a GPU of the same architecture whose winners serve where the asked one has
+  // none; they come back as Freshness::kOtherGpu.
+  std::string gpu_alias = {};
+};
+
+struct ImportOptions {
+  int timing_method = 0;            // today's; 0: the larger number is the better
+  std::string driver_version = {};  // of the target; empty: not compared
+  bool dry_run = false;             // counts, changes nothing
+};
+
+// What VerifyReport names is broken or cannot be read by this program.
+struct VerifyReport {
+  std::string path;
+  int num_binaries = 0, num_winners = 0;
+  std::vector<std::string> problems;
+};
+
+// What to delete. Nothing is selected by an empty request.
+struct PruneRequest {
+  std::string gpu = {};                     // results of GPUs whose name contains it
+  std::string problem = {};                 // text: results of this problem
+  std::set<Digest> current_templates = {};  // if not empty: results of all other templates
+  bool failures = false;                    // remembered compile failures
+  std::optional<double> unused_days = {};   // binaries of no winner that were not used for so long
+  std::optional<std::size_t> max_bytes =
+      {};                // binaries until the rest fits, as StoreOptions::max_bytes
+  bool dry_run = false;  // counts, changes nothing
+};
+struct PruneResult {
+  int winners = 0, measurements = 0, rejections = 0, binaries = 0, failures = 0;
+  std::size_t bytes = 0;  // of cubins
+};
+
 struct ImportResult {
   int winners_added = 0;
   int winners_replaced = 0;
@@ -60,18 +102,26 @@ class TuneStore {
   // to <path>.damaged-<time> with one warning and a fresh one takes its place. A file that may not
   // be written is opened for reading: lookups work, every put throws CacheError. Throws CacheError
   // for a newer schema, a database of another program and a folder or file of another user.
-  static std::unique_ptr<TuneStore> open(const std::filesystem::path& path, Warn warn = {});
-  static std::unique_ptr<TuneStore> open_in_memory(Warn warn = {});
-  // open(), and when that is not possible (missing, full, locked, newer) memory alone with one
-  // warning; the same when the file fails later. A read-only file serves lookups and writes are
+  // An older schema is upgraded, after a copy as <path>.schema-<version>.
+  static std::unique_ptr<TuneStore> open(const std::filesystem::path& path, Warn warn = {},
+                                         StoreOptions options = {});
+  static std::unique_ptr<TuneStore> open_in_memory(Warn warn = {}, StoreOptions options = {});
+  // An existing file for a short look: it stays as it is byte for byte, and so do the files beside
+  // it. An older schema is upgraded in memory. Throws CacheError.
+  static std::unique_ptr<TuneStore> open_unchanged(const std::filesystem::path& path,
+                                                   Warn warn = {}, StoreOptions options = {});
+  // open(), and when that is not possible (missing, full, locked, newer) memory with one warning; the
+  // same when the file fails later. What the file has is served as long as it can be read. A read-only file serves lookups and writes are
   // dropped with one warning. Never throws for a reason of the environment.
   static std::unique_ptr<TuneStore> open_or_memory(const std::filesystem::path& path,
-                                                   Warn warn = {});
+                                                   Warn warn = {}, StoreOptions options = {});
   ~TuneStore();
 
   // Absolute path of the opened file; ":memory:" for memory. The latter also once a store of
   // open_or_memory has lost its file.
   std::string path() const;
+  // The bases in use.
+  std::vector<std::string> base_paths() const;
   bool is_in_memory() const;
   bool is_read_only() const;
 
@@ -97,7 +147,10 @@ class TuneStore {
   // `timing_method` of 0 leave the freshness of that kind unchecked.
   std::optional<WinnerHit> find_winner(const DeviceInfo& gpu, const Problem& problem,
                                        const Toolchain& toolchain, int timing_method = 0) const;
-  // All winners, of one GPU when `gpu_identity` is given. Without cubins.
+  // NVRTC versions of the winners that may serve `gpu`, those of an alias included.
+  std::set<std::string> compiler_versions(const DeviceInfo& gpu) const;
+  // All winners, of one GPU when `gpu_identity` is given. Without cubins. Of a base only those that
+  // nothing before it has.
   std::vector<std::pair<std::string, Winner>> winners(const std::string& gpu_identity = {}) const;
 
   // Measurements of every candidate of a problem; each is filed under the problem at the single
@@ -115,20 +168,37 @@ class TuneStore {
   std::vector<RejectionRecord> rejections(const DeviceInfo& gpu, const Problem& problem,
                                           const Toolchain& toolchain) const;
 
+  // Of the file alone.
   CacheStats stats() const;
-  // A consistent copy of the whole database as one file, complete or not there. Refuses to
+  // A consistent copy of the file's database as one file, complete or not there. Refuses to
   // overwrite.
   void export_to(const std::filesystem::path& path) const;
-  // Adds what `path` has, in one transaction; where both have a row the more recent one stays.
-  // Binaries whose digest does not match are left out with a warning, and their winners with them.
-  // Throws CacheError when `path` is not an attune cache, has another schema or is this file.
-  ImportResult import_from(const std::filesystem::path& path);
+  // Adds what `path` has, in one transaction, with its times, drivers and GPUs as they are. Where
+  // both have a row the better evidence stays: timed by today's method, by a later one, under the
+  // target's driver, with the smaller relative error of the median (spread over time and root of the
+  // samples), and last the more recent. Binaries whose digest does not match are left out with a
+  // warning, and their winners with them. Throws CacheError when `path` is not an attune cache, has a
+  // newer schema or is this file.
+  ImportResult import_from(const std::filesystem::path& path, const ImportOptions& options = {});
+  // Reads everything once: pages, references, texts, digests of cubins.
+  VerifyReport verify() const;
+  // Deletes rows of the file in one transaction and gives the space back; never those of bases.
+  PruneResult prune(const PruneRequest& request);
 
  private:
+  friend class Tiers;
   struct State;
   explicit TuneStore(std::unique_ptr<State> state);
+  template <typename OpenFile>
+  static std::unique_ptr<TuneStore> around(OpenFile&& open_file, const std::filesystem::path& path,
+                                           const Warn& warn, StoreOptions options);
   std::unique_ptr<State> state_;
 };
+
+// The paths of a list separated by colons, empty ones left out.
+std::vector<std::filesystem::path> split_paths(const std::string& list);
+// Bytes of "500M", "2G", "0": a number with K, M, G or T of 1024. Throws InvalidArgument.
+std::size_t parse_size(const std::string& text);
 
 // Where the cache lives: `explicit_path`, else cache_dir/tune.db (ATTUNE_CACHE_DIR), else
 // xdg_cache_home/attune/tune.db, else home/.cache/attune/tune.db. Empty when nothing is set. The

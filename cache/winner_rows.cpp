@@ -4,7 +4,6 @@
 
 #include "cache/binary_rows.h"
 #include "cache/cache_directory.h"
-#include "cache/nearest.h"
 #include "cache/result_rows.h"
 #include "common/error.h"
 
@@ -106,6 +105,8 @@ std::int64_t put_admission_row(SQLite::Database& db, const Scope& scope, std::in
   return id.value();
 }
 
+}  // namespace
+
 Freshness freshness_of(const Winner& winner, const WinnerQuery& query) {
   if (query.timing_method != 0 && winner.method != query.timing_method) {
     return Freshness::kOlderMethod;
@@ -116,7 +117,7 @@ Freshness freshness_of(const Winner& winner, const WinnerQuery& query) {
   return Freshness::kFresh;
 }
 
-std::optional<StoredWinner> read_winner(SQLite::Database& db, std::int64_t id, const Warn& warn) {
+std::optional<ReadWinner> read_winner(SQLite::Database& db, std::int64_t id, const Warn& warn) {
   Query query(db, fmt::format("{} WHERE w.id = ?", kSelectWinner), id);
   if (!query.next()) return std::nullopt;
   auto stored = read_columns(query, warn);
@@ -131,12 +132,10 @@ std::optional<StoredWinner> read_winner(SQLite::Database& db, std::int64_t id, c
     return std::nullopt;
   }
   stored->winner.binary.cubin = std::move(*cubin);
-  return stored;
+  return ReadWinner{std::move(stored->winner), stored->binary_id};
 }
 
-}  // namespace
-
-void put_winner_rows(SQLite::Database& db, const DeviceInfo& gpu, const Winner& winner) {
+std::int64_t put_winner_rows(SQLite::Database& db, const DeviceInfo& gpu, const Winner& winner) {
   const std::string now = utc_now();
   const Scope scope = put_scope(db, gpu, winner.toolchain);
   const std::int64_t problem_id = put_problem(db, winner.problem);
@@ -170,32 +169,44 @@ void put_winner_rows(SQLite::Database& db, const DeviceInfo& gpu, const Winner& 
           winner.candidates,
           winner.driver_version.empty() ? gpu.driver_version : winner.driver_version,
           winner.created_at.empty() ? now : winner.created_at);
+  return binary_id;
 }
 
-std::optional<WinnerHit> find_winner_rows(SQLite::Database& db, const WinnerQuery& asked,
-                                          const Warn& warn) {
+std::vector<TunedRow> tuned_rows(SQLite::Database& db, const WinnerQuery& asked) {
+  std::vector<TunedRow> tuned;
   const auto scope = find_scope(db, asked.gpu_identity, asked.toolchain);
-  if (!scope) return std::nullopt;
-  std::vector<Problem> tuned;
-  std::vector<std::int64_t> ids;
+  if (!scope) return tuned;
   Query query(db,
               "SELECT w.id, p.text FROM winners w JOIN problems p ON p.id = w.problem_id"
               " WHERE w.gpu_id = ? AND w.toolchain_id = ?",
               scope->gpu_id, scope->toolchain_id);
   while (query.next()) {
     const std::int64_t id = query.int64();
-    if (const auto problem = read_problem(query.text())) {
-      ids.push_back(id);
-      tuned.push_back(*problem);
-    }
+    if (const auto problem = read_problem(query.text())) tuned.push_back({id, *problem});
   }
-  for (const ProblemMatch& match : rank_matches(asked.problem, tuned)) {
-    auto stored = read_winner(db, ids[match.tuned_idx], warn);
-    if (!stored) continue;
-    const Freshness freshness = freshness_of(stored->winner, asked);
-    return WinnerHit{std::move(stored->winner), match.match, freshness};
-  }
-  return std::nullopt;
+  return tuned;
+}
+
+std::vector<std::string> find_gpus(SQLite::Database& db, const std::string& alias,
+                                   const std::string& arch) {
+  std::vector<std::string> identities;
+  Query query(db,
+              "SELECT identity FROM gpus WHERE ?1 IN (name, identity) AND arch = ?2"
+              " ORDER BY identity",
+              alias, arch);
+  while (query.next()) identities.push_back(query.text());
+  return identities;
+}
+
+std::vector<std::string> winner_compiler_versions(SQLite::Database& db,
+                                                  const std::string& gpu_identity) {
+  std::vector<std::string> versions;
+  Query query(db,
+              "SELECT DISTINCT t.nvrtc_version FROM winners w JOIN gpus g ON g.id = w.gpu_id"
+              " JOIN toolchains t ON t.id = w.toolchain_id WHERE g.identity = ?",
+              gpu_identity);
+  while (query.next()) versions.push_back(query.text());
+  return versions;
 }
 
 std::vector<std::pair<std::string, Winner>> list_winners(SQLite::Database& db,

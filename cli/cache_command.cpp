@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "cli/cache_report.h"
+#include "cli/cache_ship.h"
 #include "cli/commands.h"
 #include "common/error.h"
 #include "runtime/dispatch.h"
@@ -17,7 +18,10 @@ constexpr const char* kExamples = R"(Examples:
   attune cache show decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16
   attune cache stats --json
   attune cache export tune.db      one file to copy to other machines
-  attune cache import tune.db
+  attune cache import tune.db --dry-run
+  attune cache merge shard-*.db --into tune.db
+  attune cache verify tune.db
+  attune cache prune --older-templates --dry-run
   attune cache path
 None of them opens a GPU or needs a driver.)";
 
@@ -91,26 +95,11 @@ int export_file(const Workplace& workplace, const CacheFlags& flags) {
   return kExitDone;
 }
 
-int import_file(const Workplace& workplace, const CacheFlags& flags) {
-  const auto store = workplace.open_cache();
-  const ImportResult result = store->import_from(flags.file);
-  const Json json = {{"file", flags.file},
-                     {"cache", store->path()},
-                     {"winners_added", result.winners_added},
-                     {"winners_replaced", result.winners_replaced},
-                     {"winners_kept", result.winners_kept},
-                     {"binaries_added", result.binaries_added}};
-  output(flags, json,
-         fmt::format("winners: {} added, {} replaced by newer ones, {} kept; {} added\n"
-                     "imported {} into {}\n",
-                     result.winners_added, result.winners_replaced, result.winners_kept,
-                     count_text(result.binaries_added, "binary"), flags.file, store->path()));
-  return kExitDone;
-}
-
 int path(const Workplace& workplace, const CacheFlags& flags) {
   const std::string file = workplace.cache_file().string();
-  output(flags, Json{{"path", file}}, file + "\n");
+  std::string text = file + "\n";
+  for (const std::string& base : workplace.options.cache_bases) text += base + " (base)\n";
+  output(flags, Json{{"path", file}, {"bases", workplace.options.cache_bases}}, text);
   return kExitDone;
 }
 
@@ -118,7 +107,7 @@ int path(const Workplace& workplace, const CacheFlags& flags) {
 
 void add_cache_command(CLI::App* app, Workplace* workplace, Action* action) {
   auto flags = std::make_shared<CacheFlags>();
-  CLI::App* group = app->add_subcommand("cache", "Inspect, export and import the tuning cache");
+  CLI::App* group = app->add_subcommand("cache", "Inspect, ship and clean the tuning cache");
   group->require_subcommand(1);
   group->footer(kExamples);
   const auto add = [&](const char* name, const char* about, auto run) {
@@ -136,10 +125,8 @@ void add_cache_command(CLI::App* app, Workplace* workplace, Action* action) {
   add("export", "Copy the whole cache to one new file", export_file)
       ->add_option("FILE", flags->file, "File to create")
       ->required();
-  add("import", "Add what another cache has", import_file)
-      ->add_option("FILE", flags->file, "An exported file or another cache")
-      ->required();
   add("path", "Where the cache is", path);
+  add_cache_ship_commands(group, workplace, action);
 }
 
 }  // namespace attune

@@ -25,19 +25,6 @@ struct ExplainFlags {
   bool json = false;
 };
 
-// The GPU of the cache whose name contains `name`.
-DeviceInfo stored_gpu(const TuneStore& store, const std::string& name) {
-  std::string known;
-  for (const auto& [identity, winner] : store.winners()) {
-    const auto gpu = device_of_identity(identity);
-    if (gpu && gpu->name.find(name) != std::string::npos) return *gpu;
-    if (known.find(identity) == std::string::npos) known += (known.empty() ? "" : ", ") + identity;
-  }
-  throw InvalidArgument("the cache has no results of that GPU",
-                        fmt::format("gpu='{}' known={}", name, known.empty() ? "none" : known),
-                        "use a part of a known name");
-}
-
 DeviceInfo find_gpu(const Workplace& workplace, const ExplainFlags& flags, const TuneStore& store) {
   if (!flags.gpu.empty()) return stored_gpu(store, flags.gpu);
   if (!flags.arch.empty()) return architecture_limits(flags.arch);
@@ -90,6 +77,8 @@ void add_explain_command(CLI::App* app, Workplace* workplace, Action* action) {
       ->excludes(arch)
       ->excludes(gpu);
   arch->excludes(gpu);
+  command->add_option("--alias", workplace->options.gpu_alias,
+                      "A GPU of the cache whose winners serve where this one has none");
   command->add_flag("--json", flags->json, "Print the result as one JSON document");
   command->footer(kExamples);
   command->callback([=] { *action = [=] { return explain(*workplace, *flags); }; });

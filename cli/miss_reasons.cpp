@@ -1,10 +1,12 @@
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "cli/stored_results.h"
+#include "common/text.h"
 #include "jit/compiler.h"
 #include "jit/host/host_target.h"
 
@@ -20,11 +22,25 @@ void compare(std::string_view name, const Value& asked, const Value& tuned,
 
 std::string text_of(const KvRange& range) { return fmt::format("{}-{}", range.min, range.max); }
 
+// By the parts of DeviceInfo::identity.
+void compare_gpus(const std::string& asked, const std::string& tuned,
+                  std::vector<std::string>* differences) {
+  constexpr std::array<std::string_view, 6> kParts = {
+      "gpu", "arch", "compute capability", "num_sms", "memory_bytes", "mig"};
+  const auto asked_parts = split(asked, '|'), tuned_parts = split(tuned, '|');
+  if (asked_parts.size() != kParts.size() || tuned_parts.size() != kParts.size()) {
+    return compare("gpu", asked, tuned, differences);
+  }
+  for (std::size_t i = 0; i < kParts.size(); ++i) {
+    compare(kParts[i], asked_parts[i], tuned_parts[i], differences);
+  }
+}
+
 // What keeps a stored winner from answering exactly.
 std::vector<std::string> reasons_against(const Scene& scene, const std::string& identity,
                                          const Winner& winner) {
   std::vector<std::string> reasons = differing_fields(scene.problem, winner.problem);
-  compare("gpu", scene.gpu.identity(), identity, &reasons);
+  compare_gpus(scene.gpu.identity(), identity, &reasons);
   const Family* family = find_family(winner.candidate.family);
   const Toolchain& toolchain = winner.toolchain;
   if (family == nullptr) {

@@ -78,9 +78,7 @@ Scene Scene::of(const TuneStore& store, const DeviceInfo& gpu, const Problem& pr
     scene.compiler_versions.insert(compiler_version);
     return scene;
   }
-  for (const auto& [identity, winner] : store.winners(gpu.identity())) {
-    scene.compiler_versions.insert(winner.toolchain.compiler_version);
-  }
+  scene.compiler_versions = store.compiler_versions(gpu);
   return scene;
 }
 

@@ -10,9 +10,13 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
+#include "cli/readiness.h"
 #include "cli/stored_results.h"
 #include "cli/tune_report.h"
 #include "common/error.h"
+#include "jit/host/host_info.h"
+#include "tuner/shard.h"
+#include "tuner/stored_compiles.h"
 
 namespace attune {
 namespace {
@@ -24,8 +28,12 @@ constexpr const char* kExamples = R"(Examples:
   attune tune --preset path/to/mine.yaml --cache tune.db
   attune tune --problem decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16
   attune tune --compile-only --arch sm_90a          on a machine without a GPU
+  attune tune --measure-only                        on the GPU, with the stored binaries alone
+  attune tune --check                               is everything tuned? changes nothing
+  attune tune --shard 0/4                           a quarter of the work (examples/fleet)
   attune tune --preset host-small --device host     the whole job on the CPU
-Exit codes: 0 done, 1 a problem has no winner, 3 no usable GPU, 4 the budget ended first, 130 Ctrl-C.)";
+Exit codes: 0 done, 1 a problem has no winner, 3 no usable GPU, 4 the budget ended first or binaries are
+missing, 130 Ctrl-C. Of --check: 0 complete, 4 some are served but would be timed again, 1 some are missing.)";
 
 struct TuneFlags {
   ProblemFlags problems;
@@ -34,6 +42,10 @@ struct TuneFlags {
   std::string effort = std::string(name_of(Effort::kNormal));
   std::string candidate_timeout;
   bool compile_only = false;
+  bool measure_only = false;
+  bool check = false;
+  std::string gpu;    // of --check
+  std::string shard;  // "i/n"
   std::string arch;
   int num_jobs = 0;
   bool refresh = false;
@@ -97,6 +109,72 @@ std::size_t count_binaries(const TuneStore& store, const std::string& arch) {
   return count;
 }
 
+// The problems of the command line, or this shard's share of them.
+std::vector<Problem> problems_of(const TuneFlags& flags) {
+  const std::vector<Problem> problems = flags.problems.resolve();
+  return flags.shard.empty() ? problems : problems_of_shard(problems, Shard::parse(flags.shard));
+}
+
+// Without a context: a look must not take memory from who works there.
+DeviceInfo device_to_check(const TuneFlags& flags, const std::optional<DeviceChoice>& device,
+                           const TuneStore& store) {
+  if (!flags.gpu.empty()) return stored_gpu(store, flags.gpu);
+  const DeviceChoice choice = device.value_or(DeviceChoice{});
+  if (choice.host) return host_device_info(*choice.host);
+  const auto devices = list_devices();
+  if (choice.ordinal < static_cast<int>(devices.size())) {
+    return devices[static_cast<std::size_t>(choice.ordinal)];
+  }
+  throw DeviceUnavailable("there is no such GPU to check for",
+                          fmt::format("device={} devices={}", choice.ordinal, devices.size()),
+                          "name one that the cache has results of with --gpu");
+}
+
+int check(const Workplace& workplace, const TuneFlags& flags) {
+  const auto store = workplace.open_cache_unchanged();
+  const auto device = flags.device ? flags.device : workplace.device_of_environment();
+  const DeviceInfo info = device_to_check(flags, device, *store);
+  // Results for another GPU were made with the compiler of another machine.
+  const CompilerOrReason found =
+      flags.gpu.empty() ? find_compiler(workplace.compilers(), info.arch) : CompilerOrReason{};
+  const Readiness outcome = readiness_of(*store, info, problems_of(flags),
+                                         found.compiler ? found.compiler->version() : "");
+  if (flags.json) {
+    print_json(readiness_json(outcome));
+  } else {
+    print_text(readiness_text(outcome));
+  }
+  return readiness_exit_code(outcome);
+}
+
+IsolatedMeasureOptions measure_options(const Workplace& workplace, const TuneFlags& flags,
+                                       const DeviceChoice& choice) {
+  IsolatedMeasureOptions options = workplace.measure_options(choice);
+  if (!flags.candidate_timeout.empty()) {
+    options.candidate_timeout_s = parse_duration(flags.candidate_timeout);
+  }
+  return options;
+}
+
+// Verifies and times the stored binaries.
+TuneOutcome measure_stored(const Workplace& workplace, const TuneFlags& flags,
+                           const std::vector<Problem>& problems, const DeviceChoice& choice,
+                           const TuneOptions& options) {
+  TuneOutcome outcome;
+  outcome.device = describe_device(choice);
+  const auto store = workplace.open_cache();
+  if (!problems.empty()) {
+    StoredCompiles compiles(stored_compiler_version(*store, problems, outcome.device));
+    require_writable(*store, outcome.device, problems, compiles.compiler_version());
+    IsolatedMeasure measure(measure_options(workplace, flags, choice), outcome.device);
+    outcome.report = Tuner(&measure, *store, compiles).tune(problems, options);
+    outcome.missing.assign(compiles.missing().begin(), compiles.missing().end());
+  }
+  outcome.cache_path = store->path();
+  outcome.num_binaries = count_binaries(*store, outcome.device.arch);
+  return outcome;
+}
+
 // The library's work between opening and reporting.
 TuneOutcome tune_or_compile(const Workplace& workplace, const TuneFlags& flags,
                             const std::vector<Problem>& problems, const DeviceChoice& choice,
@@ -113,11 +191,8 @@ TuneOutcome tune_or_compile(const Workplace& workplace, const TuneFlags& flags,
   }
   std::unique_ptr<IsolatedMeasure> measure;
   if (!outcome.compiled_only) {
-    IsolatedMeasureOptions measure_options = workplace.measure_options(choice);
-    if (!flags.candidate_timeout.empty()) {
-      measure_options.candidate_timeout_s = parse_duration(flags.candidate_timeout);
-    }
-    measure = std::make_unique<IsolatedMeasure>(measure_options, outcome.device);
+    measure = std::make_unique<IsolatedMeasure>(measure_options(workplace, flags, choice),
+                                                outcome.device);
   }
   if (measure != nullptr && !flags.refresh) {
     require_writable(*store, outcome.device, problems, compiler->version());
@@ -136,7 +211,7 @@ TuneOutcome tune_or_compile(const Workplace& workplace, const TuneFlags& flags,
 }
 
 int tune(const Workplace& workplace, const TuneFlags& flags) {
-  const std::vector<Problem> problems = flags.problems.resolve();
+  const std::vector<Problem> problems = problems_of(flags);
   TuneOptions options;
   if (!flags.budget.empty()) options.budget_s = parse_duration(flags.budget);
   options.refresh = flags.refresh;
@@ -150,11 +225,13 @@ int tune(const Workplace& workplace, const TuneFlags& flags) {
   const ClearedFor cleared(workplace.log, progress);
   const Interrupt interrupt(workplace.log);
   const auto device = flags.device ? flags.device : workplace.device_of_environment();
-  const std::string arch = arch_without_gpu(flags, device, workplace.log);
+  const std::string arch = flags.measure_only ? "" : arch_without_gpu(flags, device, workplace.log);
   options.progress = [&progress](const TuneProgress& step) { progress.update(step); };
   options.stop = [&interrupt] { return interrupt.requested(); };
+  const DeviceChoice choice = device.value_or(DeviceChoice{});
   const TuneOutcome outcome =
-      tune_or_compile(workplace, flags, problems, device.value_or(DeviceChoice{}), arch, options);
+      flags.measure_only ? measure_stored(workplace, flags, problems, choice, options)
+                         : tune_or_compile(workplace, flags, problems, choice, arch, options);
   progress.clear();
   if (flags.json) {
     print_json(tune_json(outcome));
@@ -180,19 +257,39 @@ void add_tune_command(CLI::App* app, Workplace* workplace, Action* action) {
       ->add_option("--effort", flags->effort,
                    "Candidates and samples: quick, normal (default), exhaustive")
       ->check(CLI::IsMember({"quick", "normal", "exhaustive"}));
-  command
-      ->add_flag("--compile-only", flags->compile_only,
-                 "Compile every candidate and store the binaries; needs no GPU")
+  auto* compile_only =
+      command
+          ->add_flag("--compile-only", flags->compile_only,
+                     "Compile every candidate and store the binaries; needs no GPU")
+          ->excludes(device);
+  auto* arch = command->add_option("--arch", flags->arch,
+                                   "Architecture to compile for without a GPU (default sm_90a)");
+  auto* measure_only =
+      command
+          ->add_flag("--measure-only", flags->measure_only,
+                     "Verify and time what --compile-only has stored; needs no compiler")
+          ->excludes(compile_only)
+          ->excludes(arch);
+  auto* check_only = command
+                         ->add_flag("--check", flags->check,
+                                    "Say whether all is tuned for this GPU; changes nothing")
+                         ->excludes(compile_only)
+                         ->excludes(measure_only)
+                         ->excludes(arch);
+  command->add_option("--gpu", flags->gpu, "With --check: a GPU of the cache, by part of its name")
+      ->needs(check_only)
       ->excludes(device);
-  command->add_option("--arch", flags->arch,
-                      "Architecture to compile for without a GPU (default sm_90a)");
+  command->add_option("--shard", flags->shard, "Share i of n of the work, i from 0")
+      ->type_name("i/n");
   command->add_option("--jobs", flags->num_jobs, "Compile workers (default: by cores and memory)")
       ->check(CLI::Range(1, 1024));
   command->add_flag("--refresh", flags->refresh, "Tune again what has a winner");
   command->add_option("--seed", flags->seed, "Of the verification inputs (default 1)");
   command->add_flag("--json", flags->json, "Print the result as one JSON document");
   command->footer(kExamples);
-  command->callback([=] { *action = [=] { return tune(*workplace, *flags); }; });
+  command->callback([=] {
+    *action = [=] { return flags->check ? check(*workplace, *flags) : tune(*workplace, *flags); };
+  });
 }
 
 }  // namespace attune

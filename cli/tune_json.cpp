@@ -29,6 +29,7 @@ Json tune_json(const TuneOutcome& outcome) {
           {"pruned", reasons_json(report.num_pruned, report.pruned_by_reason)},
           {"compiled", report.num_compiled},
           {"binaries", outcome.num_binaries},
+          {"missing", outcome.missing},
           {"rejected", reasons_json(report.num_rejected, report.rejected_by_reason)},
           {"timed", report.num_timed},
           {"seconds",

@@ -79,6 +79,14 @@ std::string compiled_text(const TuneOutcome& outcome) {
                      outcome.cache_path);
 }
 
+std::string missing_text(const TuneOutcome& outcome) {
+  if (outcome.missing.empty()) return {};
+  return fmt::format(
+      "{} not stored and not measured, such as {}; compile them with attune tune --compile-only "
+      "--arch {}\n",
+      count_text(outcome.missing.size(), "binary"), outcome.missing.front(), outcome.device.arch);
+}
+
 }  // namespace
 
 const Measurement* last_point(const std::vector<Measurement>& points) {
@@ -127,7 +135,8 @@ std::string tune_text(const TuneOutcome& outcome) {
   } else {
     text += counts_text(report) + fmt::format(", {} timed\n", report.num_timed);
   }
-  text += phases_text(report) + provisional_text(report) + failures_text(report);
+  text += phases_text(report) + provisional_text(report) + failures_text(report) +
+          missing_text(outcome);
   const std::string kept =
       report.num_cached == 0 ? "" : fmt::format(", kept {}", report.num_cached);
   return text + fmt::format("stored {}{} for {} ({}) in {}\n",

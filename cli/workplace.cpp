@@ -6,11 +6,17 @@
 
 #include "common/error.h"
 #include "common/text.h"
+#include "runtime/store_options.h"
 
 namespace attune {
 
 void Workplace::add_cache_flag(CLI::App* app) {
   app->add_option("--cache", cache_flag, "Cache file (default: see attune cache path)");
+  app->add_option("--cache-base", options.cache_bases,
+                  "Cache beneath it that is only read; may be given again")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->type_name("FILE");
 }
 
 std::filesystem::path Workplace::cache_file() const {
@@ -33,15 +39,24 @@ std::optional<DeviceChoice> Workplace::device_of_environment() const {
 }
 
 std::unique_ptr<TuneStore> Workplace::open_cache() const {
-  return TuneStore::open(cache_file(), warn());
+  return TuneStore::open(cache_file(), warn(), store_options(options));
+}
+
+std::unique_ptr<TuneStore> Workplace::open_cache_unchanged() const {
+  const std::filesystem::path file = cache_file();
+  std::error_code error;
+  if (std::filesystem::exists(file, error) || error) {
+    return TuneStore::open_unchanged(file, warn(), store_options(options));
+  }
+  return TuneStore::open_in_memory(warn(), store_options(options));
 }
 
 std::unique_ptr<TuneStore> Workplace::open_cache_if_present() const {
   const std::filesystem::path file = cache_file();
   std::error_code error;
-  if (std::filesystem::exists(file, error) || error) return TuneStore::open(file, warn());
+  if (std::filesystem::exists(file, error) || error) return open_cache();
   log.note(fmt::format("there is no cache yet: path={}; attune tune fills it", file.string()));
-  return TuneStore::open_in_memory(warn());
+  return TuneStore::open_in_memory(warn(), store_options(options));
 }
 
 CompilerSearch Workplace::compilers() const {
@@ -93,6 +108,18 @@ std::optional<DeviceInfo> device_of_identity(const std::string& identity) {
   } catch (const InvalidArgument&) {
     return std::nullopt;
   }
+}
+
+DeviceInfo stored_gpu(const TuneStore& store, const std::string& name) {
+  std::string known;
+  for (const auto& [identity, winner] : store.winners()) {
+    const auto gpu = device_of_identity(identity);
+    if (gpu && gpu->name.find(name) != std::string::npos) return *gpu;
+    if (known.find(identity) == std::string::npos) known += (known.empty() ? "" : ", ") + identity;
+  }
+  throw InvalidArgument("the cache has no results of that GPU",
+                        fmt::format("gpu='{}' known={}", name, known.empty() ? "none" : known),
+                        "use a part of a known name");
 }
 
 }  // namespace attune

@@ -33,6 +33,8 @@ struct Workplace {
 
   // For writing: creates the file.
   std::unique_ptr<TuneStore> open_cache() const;
+  // For a look that changes no byte of the file; a missing one reads as empty.
+  std::unique_ptr<TuneStore> open_cache_unchanged() const;
   // For reading: a missing file is not created but reads as an empty cache, with a remark.
   std::unique_ptr<TuneStore> open_cache_if_present() const;
 
@@ -56,5 +58,7 @@ CompilerOrReason find_compiler(const CompilerSearch& search, const std::string& 
 // The stored form of a GPU as a device: the limits of its architecture under its identity. Empty
 // for a text that is none, or of an architecture that attune does not know.
 std::optional<DeviceInfo> device_of_identity(const std::string& identity);
+// The GPU of the cache whose name contains `name`. Throws InvalidArgument that lists the known ones.
+DeviceInfo stored_gpu(const TuneStore& store, const std::string& name);
 
 }  // namespace attune

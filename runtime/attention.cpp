@@ -43,6 +43,8 @@ std::string freshness_line(const Choice& choice, const std::string& driver_versi
     case Freshness::kStaleDriver:
       return fmt::format("stale      timed with driver {}, this is {}; tune it again\n",
                          choice.winner->driver_version, driver_version);
+    case Freshness::kOtherGpu:
+      return "provisional  timed on the GPU that the alias names; tune it here\n";
     case Freshness::kOlderMethod:
       break;
   }

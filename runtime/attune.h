@@ -42,9 +42,16 @@ enum class OnMiss {
 };
 
 struct Options {
-  int device_ordinal = 0;   // the GPU, where `device` is empty
-  std::string device;       // "0", "host", "host+checks", ... (docs/cli.md); ATTUNE_DEVICE
-  std::string cache_path;   // the SQLite file; empty: memory alone, nothing outlives the process
+  int device_ordinal = 0;  // the GPU, where `device` is empty
+  std::string device;      // "0", "host", "host+checks", ... (docs/cli.md); ATTUNE_DEVICE
+  std::string cache_path;  // the SQLite file; empty: memory alone, nothing outlives the process
+  // Caches beneath it that are only read, asked in this order after the file; ATTUNE_CACHE_BASE.
+  std::vector<std::string> cache_bases;
+  // Of the kernels in the file: more than that, and the longest unused go. 0: no limit.
+  std::size_t cache_max_bytes = std::size_t{2} << 30;
+  // A GPU of the same architecture, by name or identity, whose winners serve provisionally where
+  // this one has none; ATTUNE_GPU_ALIAS.
+  std::string gpu_alias;
   std::string nvrtc_path;   // library or folder; ATTUNE_NVRTC
   std::string cxx_path;     // C++ compiler of the host device; ATTUNE_CXX
   std::string worker_path;  // attune-compile-worker; empty: beside the library
@@ -61,9 +68,10 @@ struct Options {
   // the library.
   std::function<void(const std::string&)> log;
 
-  // Reads ATTUNE_CACHE, ATTUNE_CACHE_DIR, XDG_CACHE_HOME, HOME, ATTUNE_DEVICE,
-  // ATTUNE_NVRTC, ATTUNE_CXX, ATTUNE_WORKER, ATTUNE_TUNE_WORKER, ATTUNE_MEASURE_WORKER,
-  // ATTUNE_DISABLE_FAMILIES (separated by commas). The only place of the library that reads the environment.
+  // Reads ATTUNE_CACHE, ATTUNE_CACHE_DIR, XDG_CACHE_HOME, HOME, ATTUNE_CACHE_BASE (paths separated
+  // by colons), ATTUNE_CACHE_MAX_SIZE (500M, 2G), ATTUNE_GPU_ALIAS, ATTUNE_DEVICE, ATTUNE_NVRTC, ATTUNE_CXX,
+  // ATTUNE_WORKER, ATTUNE_TUNE_WORKER, ATTUNE_MEASURE_WORKER, ATTUNE_DISABLE_FAMILIES (separated by
+  // commas). The only place of the library that reads the environment.
   static Options from_environment();
 };
 
@@ -193,7 +201,8 @@ class Engine {
 
   Counters counters() const;
   Device& device();
-  // Digest of all prepared choices: equal on two ranks that serve from the same cache.
+  // Digest of all prepared choices and their workspaces: equal on two ranks that serve from the
+  // same cache.
   std::string choices_digest() const;
 
  private:

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "cache/compile_claims.h"
 #include "jit/compile_pool.h"
 #include "jit/host/host_target.h"
 #include "jit/source.h"
@@ -151,7 +152,7 @@ std::optional<WinnerHit> Dispatcher::find_winner(const Problem& problem, TuneSto
     for (const Family& family : families()) {
       if (is_disabled(family, options_.disabled_families)) continue;
       Toolchain toolchain = toolchain_of(family, device_.info().arch, {});
-      for (const std::string& version : compiler_versions(toolchain, store)) {
+      for (const std::string& version : compiler_versions(store)) {
         toolchain.compiler_version = version;
         auto hit = store.find_winner(device_.info(), problem, toolchain, kTimingMethod);
         if (hit && (!best || serves_better(*hit, *best))) best = std::move(hit);
@@ -165,16 +166,9 @@ std::optional<WinnerHit> Dispatcher::find_winner(const Problem& problem, TuneSto
 
 // The version in use; without a compiler nothing can be compiled anew, and a stored winner of any
 // version of the same template is as right as it ever was.
-std::set<std::string> Dispatcher::compiler_versions(const Toolchain& toolchain, TuneStore& store) {
+std::set<std::string> Dispatcher::compiler_versions(TuneStore& store) {
   if (const Compiler* found = compiler()) return {found->version()};
-  std::set<std::string> versions;
-  for (const auto& [gpu, winner] : store.winners(device_.info().identity())) {
-    if (winner.toolchain.template_digest == toolchain.template_digest &&
-        winner.toolchain.options == toolchain.options) {
-      versions.insert(winner.toolchain.compiler_version);
-    }
-  }
-  return versions;
+  return store.compiler_versions(device_.info());
 }
 
 std::variant<Dispatched, Miss> Dispatcher::load_winner(const Problem& problem, WinnerHit hit) {
@@ -202,6 +196,12 @@ std::variant<Dispatched, Miss> Dispatcher::load_winner(const Problem& problem, W
                     "{}",
                     problem.text(), winner.driver_version, device_.info().driver_version,
                     tune_command(problem, device_.info())));
+  }
+  if (hit.freshness == Freshness::kOtherGpu) {
+    warn(fmt::format(
+        "provisional winner: problem={} timed on the GPU that the alias '{}' names; tune "
+        "it here with {}",
+        problem.text(), options_.gpu_alias, tune_command(problem, device_.info())));
   }
   if (winner.problem.seqlen_q != problem.seqlen_q) {
     warn(
@@ -305,12 +305,8 @@ Module Dispatcher::load_module(const Source& source, TuneStore& store) {
 std::vector<Digest> Dispatcher::keys_of(const Source& source, TuneStore& store) {
   const std::string& arch = device_.info().arch;
   if (const Compiler* found = compiler()) return {found->key(source, arch)};
-  std::set<std::string> versions;
-  for (const auto& [gpu, winner] : store.winners(device_.info().identity())) {
-    versions.insert(winner.toolchain.compiler_version);
-  }
   std::vector<Digest> keys;
-  for (const std::string& version : versions) {
+  for (const std::string& version : store.compiler_versions(device_.info())) {
     keys.push_back(source_key(source, arch, compile_options(arch), version));
   }
   return keys;
@@ -326,6 +322,14 @@ std::optional<Binary> Dispatcher::find_binary(const Digest& key, TuneStore& stor
 }
 
 Binary Dispatcher::compile(const Source& source, const std::string& label, TuneStore& store) {
+  const Digest key = compiler()->key(source, device_.info().arch);
+  CompileClaims claims(store);
+  const auto claimed = claims.wait(key, kClaimPatience, [&](const CompileClaims::Owner& owner) {
+    warn(fmt::format("waiting for {}, which compiles {}", owner.text, label));
+  });
+  if (claimed.waited) {
+    if (auto theirs = find_binary(key, store)) return *std::move(theirs);
+  }
   const Binary binary = compiler()->compile(source, device_.info().arch);
   ++num_compiles_;
   try {

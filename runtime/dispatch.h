@@ -77,7 +77,7 @@ class Dispatcher {
  private:
   std::variant<Dispatched, Miss> from_winner(const Problem& problem, TuneStore& store);
   std::optional<WinnerHit> find_winner(const Problem& problem, TuneStore& store);
-  std::set<std::string> compiler_versions(const Toolchain& toolchain, TuneStore& store);
+  std::set<std::string> compiler_versions(TuneStore& store);
   std::variant<Dispatched, Miss> load_winner(const Problem& problem, WinnerHit hit);
   void tune(const Problem& problem, TuneStore& store, bool refresh);
   BackgroundWish wish_for(const Dispatched& served, bool refresh, const TuneStore& store) const;
@@ -86,6 +86,7 @@ class Dispatcher {
                                                        TuneStore& store);
   std::vector<Digest> keys_of(const Source& source, TuneStore& store);
   std::optional<Binary> find_binary(const Digest& key, TuneStore& store);
+  // Compiles, unless another process does so just now: then its binary is taken.
   Binary compile(const Source& source, const std::string& label, TuneStore& store);
   std::shared_ptr<const AttentionKernels> load(const Binary& binary, const Variant& variant,
                                                const LaunchPlan& plan);

@@ -14,6 +14,7 @@
 #include "runtime/background_tuner.h"
 #include "runtime/dispatch.h"
 #include "runtime/family_switch.h"
+#include "runtime/store_options.h"
 
 namespace attune {
 namespace {
@@ -48,8 +49,9 @@ std::unique_ptr<Device> open_device_of(const Options& options) {
 }
 
 std::unique_ptr<TuneStore> open_store(const Options& options) {
-  return options.cache_path.empty() ? TuneStore::open_in_memory(options.log)
-                                    : TuneStore::open_or_memory(options.cache_path, options.log);
+  return options.cache_path.empty()
+             ? TuneStore::open_in_memory(options.log, store_options(options))
+             : TuneStore::open_or_memory(options.cache_path, options.log, store_options(options));
 }
 
 }  // namespace
@@ -302,7 +304,8 @@ std::string Engine::choices_digest() const {
   std::string choices;
   const std::shared_lock lock(state_->table_mutex);
   for (const auto& [text, slot] : state_->table) {
-    choices += fmt::format("{} {}\n", text, slot->owner->choice.candidate.text());
+    choices += fmt::format("{} {} {}\n", text, slot->owner->choice.candidate.text(),
+                           slot->workspace_bytes);
   }
   return digest_of(choices).text();
 }

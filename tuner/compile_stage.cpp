@@ -1,6 +1,8 @@
 #include "tuner/compile_stage.h"
 
+#include <thread>
 #include <utility>
+#include <variant>
 
 namespace attune {
 namespace {
@@ -51,18 +53,21 @@ std::vector<CompileStage::Wanted> CompileStage::missing(const std::set<Variant>&
     const Digest key = compiles_.key(source, arch_);
     keys_[name] = key;
     if (binaries_.count(key) > 0 || !seen.insert(key).second) continue;
-    if (auto binary = store_.find_binary(key)) {
-      binaries_.emplace(key, std::move(*binary));
-      continue;
-    }
-    auto log = retry_failures ? std::nullopt : store_.find_compile_failure(key);
-    if (log) {
-      failures_[key] = std::move(*log);
-    } else {
-      wanted.push_back({name, std::move(source), key});
-    }
+    Wanted one{name, std::move(source), key};
+    if (!find_stored(one, retry_failures)) wanted.push_back(std::move(one));
   }
   return wanted;
+}
+
+bool CompileStage::find_stored(const Wanted& wanted, bool retry_failures) {
+  if (auto binary = store_.find_binary(wanted.key)) {
+    binaries_.emplace(wanted.key, std::move(*binary));
+    return true;
+  }
+  auto log = retry_failures ? std::nullopt : store_.find_compile_failure(wanted.key);
+  if (!log) return false;
+  failures_[wanted.key] = std::move(*log);
+  return true;
 }
 
 void CompileStage::finish(const Wanted& wanted, CompileOutcome outcome) {
@@ -74,27 +79,84 @@ void CompileStage::finish(const Wanted& wanted, CompileOutcome outcome) {
   }
   std::string log = outcome.error;
   if (!outcome.log.empty()) log += "\n" + outcome.log;
-  if (!outcome.is_of_machine) {
+  if (outcome.is_of_machine) {
+    unresolved_.insert(wanted.key);
+  } else {
     store_.put_compile_failure(wanted.key, wanted.name, arch_, compiles_.compiler_version(), log);
   }
   failures_[wanted.key] = std::move(log);
 }
 
-void CompileStage::run(const std::set<Variant>& variants, bool with_probes, bool retry_failures,
-                       const Progress& progress, const std::function<bool()>& stop) {
-  const std::vector<Wanted> wanted = missing(variants, with_probes, retry_failures);
+void CompileStage::compile(std::vector<Claimed> claimed,
+                           const std::function<void(const Wanted&)>& done,
+                           const std::function<bool()>& stop) {
+  if (claimed.empty()) return;
   std::vector<CompileJob> jobs;
-  for (std::size_t i = 0; i < wanted.size(); ++i) jobs.push_back({i, wanted[i].source, arch_});
-  std::size_t done = 0;
-  if (jobs.empty()) return;
+  for (std::size_t i = 0; i < claimed.size(); ++i) {
+    jobs.push_back({i, claimed[i].first.source, arch_});
+  }
   compiles_.run(
       std::move(jobs),
       [&](CompileOutcome outcome) {
-        const Wanted& one = wanted.at(outcome.id);
-        finish(one, std::move(outcome));
-        if (progress) progress(one.name, ++done, wanted.size());
+        auto& [wanted, claim] = claimed.at(outcome.id);
+        finish(wanted, std::move(outcome));
+        claim = {};
+        done(wanted);
       },
       stop);
+}
+
+// Claims what it can and finds what others have stored; with `is_patient` the rest is theirs.
+CompileStage::Round CompileStage::claim_some(CompileClaims& claims, std::vector<Wanted> left,
+                                             bool retry_failures, bool is_patient) {
+  Round round;
+  for (Wanted& one : left) {
+    auto granted = claims.claim(one.key);
+    auto* claim = std::get_if<CompileClaims::Claim>(&granted);
+    if (claim == nullptr && is_patient) {
+      round.owner = std::get<CompileClaims::Owner>(granted).text;
+      round.of_others.push_back(std::move(one));
+    } else if (find_stored(one, retry_failures)) {
+      round.found.push_back(std::move(one));
+    } else {
+      round.mine.emplace_back(std::move(one),
+                              claim == nullptr ? CompileClaims::Claim() : std::move(*claim));
+    }
+  }
+  return round;
+}
+
+void CompileStage::run(const std::set<Variant>& variants, bool with_probes, bool retry_failures,
+                       const Progress& progress, const std::function<bool()>& stop) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<Wanted> left = missing(variants, with_probes, retry_failures);
+  const std::size_t total = left.size();
+  std::size_t num_done = 0;
+  const auto done = [&](const Wanted& one) {
+    if (progress) progress(one.name, ++num_done, total);
+  };
+  CompileClaims claims(store_);
+  Clock::time_point last_news = Clock::now();
+  while (!left.empty() && !(stop && stop())) {
+    Round round =
+        claim_some(claims, std::move(left), retry_failures, Clock::now() - last_news < patience);
+    for (const Wanted& one : round.found) done(one);
+    const bool is_waiting = round.mine.empty() && round.found.empty();
+    compile(std::move(round.mine), done, stop);
+    left = std::move(round.of_others);
+    if (!is_waiting) {
+      last_news = Clock::now();
+    } else if (!left.empty()) {
+      const std::string& name = left.front().name;
+      if (progress) progress("waiting for " + round.owner + ": " + name, num_done, total);
+      std::this_thread::sleep_for(kClaimPoll);
+    }
+  }
+}
+
+bool CompileStage::is_unresolved(const Variant& variant) const {
+  const auto key = keys_.find(variant.text());
+  return key != keys_.end() && unresolved_.count(key->second) > 0;
 }
 
 const Binary* CompileStage::find(const Variant& variant) const {

@@ -1,14 +1,17 @@
 // Binaries for the tuner: from the cache where it has them, compiled in parallel where not.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "cache/compile_claims.h"
 #include "cache/tune_store.h"
 #include "jit/compile_pool.h"
 #include "templates/family.h"
@@ -42,8 +45,9 @@ class CompileStage {
   using Progress =
       std::function<void(const std::string& what, std::size_t done, std::size_t total)>;
   // Gets the binaries of all variants, and of the measuring kernels when `with_probes`. Stores each
-  // as it arrives, so that a run that is stopped resumes here. Remembered failures are not tried
-  // again unless `retry_failures`.
+  // as it arrives, so that a run that is stopped resumes here. What another process compiles for the
+  // same cache is waited for, unless nothing arrives for `patience`. Remembered failures are not
+  // tried again unless `retry_failures`.
   void run(const std::set<Variant>& variants, bool with_probes, bool retry_failures,
            const Progress& progress, const std::function<bool()>& stop);
 
@@ -57,6 +61,11 @@ class CompileStage {
 
   std::size_t num_compiled() const { return num_compiled_; }  // not found in the cache
   std::size_t num_failed() const { return failures_.size(); }
+  // Neither compiled nor known to fail: the machine could not, or the run was stopped.
+  bool is_unresolved(const Variant& variant) const;
+  std::size_t num_unresolved() const { return unresolved_.size(); }
+
+  std::chrono::milliseconds patience = kClaimPatience;
 
  private:
   struct Wanted {
@@ -66,6 +75,18 @@ class CompileStage {
   };
   std::vector<Wanted> missing(const std::set<Variant>& variants, bool with_probes,
                               bool retry_failures);
+  // Takes what the cache has meanwhile.
+  bool find_stored(const Wanted& wanted, bool retry_failures);
+  using Claimed = std::pair<Wanted, CompileClaims::Claim>;
+  struct Round {
+    std::vector<Claimed> mine;
+    std::vector<Wanted> found, of_others;
+    std::string owner;  // of one of those
+  };
+  Round claim_some(CompileClaims& claims, std::vector<Wanted> left, bool retry_failures,
+                   bool is_patient);
+  void compile(std::vector<Claimed> claimed, const std::function<void(const Wanted&)>& done,
+               const std::function<bool()>& stop);
   void finish(const Wanted& wanted, CompileOutcome outcome);
 
   TuneStore& store_;
@@ -74,6 +95,7 @@ class CompileStage {
   std::map<std::string, Digest> keys_;  // by the variant's text, "probes" for the measuring kernels
   std::map<Digest, Binary> binaries_;
   std::map<Digest, std::string> failures_;
+  std::set<Digest> unresolved_;
   std::size_t num_compiled_ = 0;
 };
 

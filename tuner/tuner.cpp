@@ -112,6 +112,7 @@ class Run {
       stage_.run(variants, true, options_.refresh, progress, [&] { return should_stop(); });
     }
     report_.num_compiled = stage_.num_compiled();
+    if (stage_.num_unresolved() > 0) report_.complete = false;
     report_.compile_s = seconds_since(start);
   }
 

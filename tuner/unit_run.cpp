@@ -252,7 +252,11 @@ void UnitRun::commit(const TimedRange& timed, const Candidate& range_default,
   winner.margin_default_low = selection->over_default.low;
   winner.effort = name_of(context_.options.effort);
   winner.candidates = candidates_digest;
-  winner.method = timed.complete ? kTimingMethod : kPartialTimingMethod;
+  const bool all_tried =
+      std::none_of(unit_.space.kept.begin(), unit_.space.kept.end(), [&](const Candidate& one) {
+        return context_.compiles.is_unresolved(one.variant(unit_.problem));
+      });
+  winner.method = timed.complete && all_tried ? kTimingMethod : kPartialTimingMethod;
   for (const Family& family : families()) {
     if (is_disabled(family, context_.options.disabled_families)) continue;  // what is known stays
     std::vector<CandidateMeasurements> of_family;

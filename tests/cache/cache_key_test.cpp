@@ -1,7 +1,6 @@
 // Every field of a key, changed alone, leads to another row or to none: a choice tuned for one
 // thing is never replayed for another.
-#include <functional>
-#include <utility>
+#include <set>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -9,6 +8,7 @@
 #include "jit/compiler.h"
 #include "jit/host/host_info.h"
 #include "tests/cache/fixtures.h"
+#include "tests/support/key_mutations.h"
 
 namespace attune {
 namespace {
@@ -17,61 +17,6 @@ using testing::sample_gpu;
 using testing::sample_problem;
 using testing::sample_toolchain;
 using testing::sample_winner;
-
-template <typename Value>
-using Mutations = std::vector<std::pair<const char*, std::function<void(Value&)>>>;
-
-const Mutations<Problem> kProblemMutations = {
-    {"op", [](Problem& p) { p.op = Op::kDecode; }},
-    {"batch", [](Problem& p) { p.batch = 2; }},
-    {"seqlen_q up", [](Problem& p) { p.seqlen_q = 9; }},
-    {"seqlen_q far down", [](Problem& p) { p.seqlen_q = 3; }},
-    {"kv.min", [](Problem& p) { p.kv.min = 2; }},
-    {"kv.max", [](Problem& p) { p.kv.max = 4097; }},
-    {"num_q_heads", [](Problem& p) { p.num_q_heads = 64; }},
-    {"num_kv_heads", [](Problem& p) { p.num_kv_heads = 8; }},
-    {"head_dim", [](Problem& p) { p.head_dim = 512; }},
-    {"window", [](Problem& p) { p.window = 512; }},
-    {"causal", [](Problem& p) { p.causal = false; }},
-    {"softcap", [](Problem& p) { p.softcap = true; }},
-    {"invariant", [](Problem& p) { p.invariant = true; }},
-    {"kv_layout", [](Problem& p) { p.kv_layout = KvLayout::kContiguous; }},
-    {"page_size of 32",
-     [](Problem& p) {
-       p.kv_layout = KvLayout::kPaged;
-       p.page_size = 32;
-     }},
-    {"page_size of 64",
-     [](Problem& p) {
-       p.kv_layout = KvLayout::kPaged;
-       p.page_size = 64;
-     }},
-};
-
-const Mutations<Toolchain> kToolchainMutations = {
-    {"template_digest", [](Toolchain& t) { t.template_digest = digest_of("edited template"); }},
-    {"compiler_version", [](Toolchain& t) { t.compiler_version = "13.1"; }},
-    {"options", [](Toolchain& t) { t.options += " -lineinfo"; }},
-};
-
-const Mutations<DeviceInfo> kGpuMutations = {
-    {"name", [](DeviceInfo& g) { g.name += " NVL"; }},
-    {"arch", [](DeviceInfo& g) { g.arch = "sm_90"; }},
-    {"compute_major", [](DeviceInfo& g) { g.compute_major = 10; }},
-    {"compute_minor", [](DeviceInfo& g) { g.compute_minor = 1; }},
-    {"num_sms", [](DeviceInfo& g) { g.num_sms = 114; }},
-    {"memory_bytes", [](DeviceInfo& g) { g.memory_bytes = std::size_t{80} << 30; }},
-    {"mig", [](DeviceInfo& g) { g.mig = true; }},
-};
-
-const Mutations<Candidate> kCandidateMutations = {
-    {"family", [](Candidate& c) { c.family = "other"; }},
-    {"block_m", [](Candidate& c) { c.config.block_m = 32; }},
-    {"block_n", [](Candidate& c) { c.config.block_n = 32; }},
-    {"num_stages", [](Candidate& c) { c.config.num_stages = 3; }},
-    {"num_warps", [](Candidate& c) { c.config.num_warps = 4; }},
-    {"split_cap", [](Candidate& c) { c.split_cap = 34; }},
-};
 
 class CacheKey : public ::testing::Test {
  protected:
@@ -87,24 +32,37 @@ TEST_F(CacheKey, UnchangedIsAHit) {
 }
 
 TEST_F(CacheKey, EveryFieldOfTheProblemCounts) {
-  for (const auto& [field, mutate] : kProblemMutations) {
+  for (const auto& [field, what, mutate] : problem_mutations()) {
     Problem problem = sample_problem();
     mutate(problem);
     EXPECT_NE(problem.text(), sample_problem().text()) << field;
     const auto hit = store_->find_winner(sample_gpu(), problem, sample_toolchain());
-    if (std::string(field) == "kv.min") {
+    if (what == "min") {
       // A range inside the tuned one: answered, and never as exact.
       ASSERT_TRUE(hit);
       EXPECT_EQ(hit->match, Match::kNearestShape);
       EXPECT_EQ(hit->winner.problem, sample_problem());
     } else {
-      EXPECT_FALSE(hit) << field;
+      EXPECT_FALSE(hit) << field << " " << what;
     }
   }
 }
 
+TEST_F(CacheKey, EveryFieldOfAPagedProblemCounts) {
+  Problem paged = sample_problem();
+  paged.kv_layout = KvLayout::kPaged;
+  paged.page_size = 32;
+  store_->put_winner(sample_gpu(), sample_winner(paged));
+  ASSERT_TRUE(store_->find_winner(sample_gpu(), paged, sample_toolchain()));
+  for (const auto& [field, what, mutate] : paged_problem_mutations()) {
+    Problem problem = paged;
+    mutate(problem);
+    EXPECT_FALSE(store_->find_winner(sample_gpu(), problem, sample_toolchain())) << field;
+  }
+}
+
 TEST_F(CacheKey, EveryFieldOfTheToolchainCounts) {
-  for (const auto& [field, mutate] : kToolchainMutations) {
+  for (const auto& [field, what, mutate] : toolchain_mutations()) {
     Toolchain toolchain = sample_toolchain();
     mutate(toolchain);
     EXPECT_FALSE(store_->find_winner(sample_gpu(), sample_problem(), toolchain)) << field;
@@ -113,13 +71,60 @@ TEST_F(CacheKey, EveryFieldOfTheToolchainCounts) {
 }
 
 TEST_F(CacheKey, EveryFieldOfTheGpuIdentityCounts) {
-  for (const auto& [field, mutate] : kGpuMutations) {
+  for (const auto& [field, what, mutate] : gpu_mutations()) {
     DeviceInfo gpu = sample_gpu();
     mutate(gpu);
-    EXPECT_FALSE(store_->find_winner(gpu, sample_problem(), sample_toolchain())) << field;
+    EXPECT_FALSE(store_->find_winner(gpu, sample_problem(), sample_toolchain())) << field << what;
     EXPECT_TRUE(store_->measurements(gpu, sample_problem(), sample_toolchain()).empty()) << field;
     EXPECT_TRUE(store_->winners(gpu.identity()).empty()) << field;
   }
+}
+
+// Two architectures of one capability, and one architecture with and without its suffix.
+TEST_F(CacheKey, ArchitecturesAreToldApartWhateverElseIsEqual) {
+  std::set<std::string> identities;
+  std::set<Digest> keys;
+  Source source;
+  source.text = "kernel";
+  for (const char* arch : {"sm_90", "sm_90a", "sm_120", "sm_120a", "sm_121", "host"}) {
+    DeviceInfo gpu = sample_gpu();
+    gpu.arch = arch;
+    identities.insert(gpu.identity());
+    keys.insert(source_key(source, arch, "options", "13.0"));
+  }
+  EXPECT_EQ(identities.size(), 6u);
+  EXPECT_EQ(keys.size(), 6u);
+}
+
+TEST(BinaryKey, EveryInputCountsAndNothingElse) {
+  Source source;
+  source.text = "kernel";
+  source.symbols = {"k"};
+  source.headers = {{"a.h", "text"}};
+  const auto key = [](const Source& of, const char* arch = "sm_90a", const char* options = "-O3",
+                      const char* version = "13.0") {
+    return source_key(of, arch, options, version);
+  };
+  const auto with = [&](auto change) {
+    Source other = source;
+    change(other);
+    return key(other);
+  };
+  std::set<Digest> keys = {key(source),
+                           with([](Source& s) { s.text = "kernel2"; }),
+                           with([](Source& s) {
+                             s.headers = {{"b.h", "text"}};
+                           }),
+                           with([](Source& s) {
+                             s.headers = {{"a.h", "text2"}};
+                           }),
+                           with([](Source& s) { s.headers = {}; }),
+                           key(source, "sm_90"),
+                           key(source, "sm_90a", "-O2"),
+                           key(source, "sm_90a", "-O3", "13.1")};
+  EXPECT_EQ(keys.size(), 8u);
+  EXPECT_EQ(with([](Source& s) { s.symbols = {"other"}; }), key(source));
+  EXPECT_EQ(num_fields<Source>(), 5u);  // a new input has to be a part of the key
 }
 
 TEST_F(CacheKey, AWinnerOfTheHostNeverAnswersForAGpu) {
@@ -152,17 +157,19 @@ TEST_F(CacheKey, AWinnerOfAGpuNeverAnswersForTheHost) {
 }
 
 TEST_F(CacheKey, WhatIsNotTheGpusIdentityDoesNotCount) {
+  for (const auto& [field, what, mutate] : other_gpu_mutations()) {
+    DeviceInfo gpu = sample_gpu();
+    mutate(gpu);
+    EXPECT_TRUE(store_->find_winner(gpu, sample_problem(), sample_toolchain())) << field;
+  }
   DeviceInfo gpu = sample_gpu();
-  gpu.uuid = "GPU-1234";
-  gpu.driver_version = "14.0";
   gpu.memory_bytes += 4096;  // reserved by the driver, differs between boots
-  gpu.l2_bytes = 1;
   EXPECT_TRUE(store_->find_winner(gpu, sample_problem(), sample_toolchain()));
 }
 
 TEST_F(CacheKey, MutationsAreStoredBesideEachOther) {
   std::size_t num_winners = 1;
-  for (const auto& [field, mutate] : kProblemMutations) {
+  for (const auto& [field, what, mutate] : problem_mutations()) {
     Winner winner = sample_winner();
     mutate(winner.problem);
     if (winner.problem.op == Op::kDecode) winner.problem.seqlen_q = 1;
@@ -170,24 +177,24 @@ TEST_F(CacheKey, MutationsAreStoredBesideEachOther) {
     store_->put_winner(sample_gpu(), winner);
     EXPECT_EQ(store_->winners().size(), ++num_winners) << field;
   }
-  for (const auto& [field, mutate] : kToolchainMutations) {
+  for (const auto& [field, what, mutate] : toolchain_mutations()) {
     Winner winner = sample_winner();
     mutate(winner.toolchain);
     store_->put_winner(sample_gpu(), winner);
     EXPECT_EQ(store_->winners().size(), ++num_winners) << field;
   }
-  for (const auto& [field, mutate] : kGpuMutations) {
+  for (const auto& [field, what, mutate] : gpu_mutations()) {
     DeviceInfo gpu = sample_gpu();
     mutate(gpu);
     store_->put_winner(gpu, sample_winner());
-    EXPECT_EQ(store_->winners().size(), ++num_winners) << field;
+    EXPECT_EQ(store_->winners().size(), ++num_winners) << field << what;
   }
 }
 
 TEST_F(CacheKey, EveryFieldOfTheCandidateCounts) {
   std::vector<CandidateMeasurements> measured = {
       {testing::sample_candidate(), {testing::sample_measurement(64, 1)}}};
-  for (const auto& [field, mutate] : kCandidateMutations) {
+  for (const auto& [field, what, mutate] : candidate_mutations()) {
     Candidate candidate = testing::sample_candidate();
     mutate(candidate);
     EXPECT_NE(candidate.text(), testing::sample_candidate().text()) << field;
@@ -198,19 +205,33 @@ TEST_F(CacheKey, EveryFieldOfTheCandidateCounts) {
             measured.size());
 }
 
+TEST(VariantKey, EveryFieldCounts) {
+  const Variant base = testing::sample_candidate().variant(sample_problem());
+  Variant contiguous = base;
+  contiguous.kv_layout = KvLayout::kContiguous;
+  for (const auto& [field, what, mutate] : variant_mutations()) {
+    Variant variant = contiguous;
+    mutate(variant);
+    EXPECT_NE(variant.text(), contiguous.text()) << field << what;
+  }
+}
+
+// A new field without a change in key_mutations.h fails here.
 TEST(CacheKeyCoverage, NoFieldIsForgotten) {
-  // A new field breaks these bindings: add it to the mutations above.
-  const auto& [op, batch, seqlen_q, kv, num_q_heads, num_kv_heads, head_dim, window, causal,
-               softcap, invariant, page_size, kv_layout, dtype] = sample_problem();
-  const auto& [template_digest, compiler_version, options] = sample_toolchain();
-  const auto& [family, config, split_cap] = testing::sample_candidate();
-  const auto& [block_m, block_n, num_stages, num_warps] = config;
-  EXPECT_EQ(dtype, DataType::kBf16);  // the only one there is, so it cannot be changed
-  (void)op, (void)batch, (void)seqlen_q, (void)kv, (void)num_q_heads, (void)num_kv_heads;
-  (void)head_dim, (void)window, (void)causal, (void)softcap, (void)kv_layout;
-  (void)invariant, (void)page_size;
-  (void)template_digest, (void)compiler_version, (void)options, (void)family, (void)split_cap;
-  (void)block_m, (void)block_n, (void)num_stages, (void)num_warps;
+  auto problem_fields = fields_of(problem_mutations());
+  problem_fields.merge(fields_of(paged_problem_mutations()));
+  problem_fields.insert("dtype");
+  EXPECT_EQ(problem_fields.size(), num_fields<Problem>());
+  EXPECT_EQ(num_fields<KvRange>(), 2u);
+  EXPECT_EQ(fields_of(toolchain_mutations()).size(), num_fields<Toolchain>());
+  auto gpu_fields = fields_of(gpu_mutations());
+  gpu_fields.merge(fields_of(other_gpu_mutations()));
+  EXPECT_EQ(gpu_fields.size(), num_fields<DeviceInfo>());
+  EXPECT_EQ(fields_of(candidate_mutations()).size(), num_fields<Candidate>());
+  EXPECT_EQ(num_fields<KernelConfig>(), 4u);
+  auto variant_fields = fields_of(variant_mutations());
+  variant_fields.insert("dtype");
+  EXPECT_EQ(variant_fields.size(), num_fields<Variant>());
 }
 
 }  // namespace

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <functional>
+
 #include <gtest/gtest.h>
 
 #include "common/error.h"
@@ -157,6 +160,7 @@ TEST_F(Transfer, ImportsMeasurementsAndRejectionsByAge) {
       {testing::sample_candidate(), {sample_measurement(8, 1), sample_measurement(16, 1)}}};
   std::vector<CandidateMeasurements> theirs = {
       {testing::sample_candidate(), {sample_measurement(8, 2), sample_measurement(16, 2)}}};
+  for (Measurement& point : theirs[0].points) point.spread_us *= 2;  // relatively the same
   theirs[0].points[0].created_at = kOlder;
   theirs[0].points[1].created_at = kNewer;
   {
@@ -174,6 +178,120 @@ TEST_F(Transfer, ImportsMeasurementsAndRejectionsByAge) {
   EXPECT_EQ(got[0].points.at(0).median_us, 1);
   EXPECT_EQ(got[0].points.at(1).median_us, 2);
   EXPECT_EQ(store->rejections(sample_gpu(), sample_problem(), sample_toolchain()).size(), 1u);
+}
+
+// Ours is the sample winner; theirs differs from it in one thing, and both differ in age.
+class Evidence : public Transfer {
+ protected:
+  // Whether theirs takes our place.
+  bool wins(const std::function<void(Winner&)>& change, const char* created_at,
+            const ImportOptions& options = {.timing_method = 1, .driver_version = "13.0"}) {
+    Winner theirs = winner_of(created_at, 2, "theirs");
+    change(theirs);
+    for (Measurement& point : theirs.measurements) {
+      point.method = theirs.method;
+      point.driver_version = theirs.driver_version;
+    }
+    const fs::path file = make_file("their" + std::to_string(num_files_++) + ".db", theirs);
+    const auto store = TuneStore::open_in_memory();
+    store->put_winner(sample_gpu(), sample_winner());
+    const ImportResult result = store->import_from(file, options);
+    const Winner got = store->winners().at(0).second;
+    const bool won = got.candidate.split_cap == 2;
+    EXPECT_EQ(result.winners_replaced, won ? 1 : 0);
+    EXPECT_EQ(result.winners_kept, won ? 0 : 1);
+    // Nothing of a row that moves is stamped anew.
+    const Winner& expected = won ? theirs : sample_winner();
+    EXPECT_EQ(got.created_at, expected.created_at);
+    EXPECT_EQ(got.driver_version, expected.driver_version);
+    EXPECT_EQ(got.method, expected.method);
+    EXPECT_EQ(got.admission.created_at, expected.admission.created_at);
+    EXPECT_EQ(got.measurements.at(0).created_at, expected.measurements.at(0).created_at);
+    EXPECT_EQ(got.measurements.at(0).driver_version, expected.measurements.at(0).driver_version);
+    return won;
+  }
+  int num_files_ = 0;
+};
+
+TEST_F(Evidence, OfTodaysMethodComesFirst) {
+  const auto older = [](Winner& w) { w.method = 0; };
+  const auto later = [](Winner& w) { w.method = 2; };
+  const auto partial = [](Winner& w) { w.method = -1; };
+  EXPECT_FALSE(wins(older, kNewer));
+  EXPECT_FALSE(wins(later, kNewer));
+  EXPECT_FALSE(wins(partial, kNewer));
+  EXPECT_TRUE(wins(later, kOlder, {.timing_method = 2}));
+  EXPECT_TRUE(wins(later, kOlder, {}));  // not known: the later one
+  EXPECT_FALSE(wins(partial, kNewer, {}));
+}
+
+TEST_F(Evidence, UnderTheTargetsDriverComesNext) {
+  const auto other = [](Winner& w) { w.driver_version = "12.4"; };
+  EXPECT_FALSE(wins(other, kNewer));
+  EXPECT_TRUE(wins(other, kOlder, {.timing_method = 1, .driver_version = "12.4"}));
+  EXPECT_TRUE(wins(other, kNewer, {.timing_method = 1}));  // not known: by age
+  EXPECT_TRUE(wins(other, kNewer, {.timing_method = 1, .driver_version = "it's"}));
+}
+
+TEST_F(Evidence, OfMoreSamplesOrASmallerSpreadComesNext) {
+  const auto more = [](Winner& w) {
+    for (auto& point : w.measurements) point.num_samples = 20;
+  };
+  const auto fewer = [](Winner& w) {
+    for (auto& point : w.measurements) point.num_samples = 3;
+  };
+  const auto wider = [](Winner& w) {
+    for (auto& point : w.measurements) point.spread_us = 1;
+  };
+  const auto tighter = [](Winner& w) {
+    for (auto& point : w.measurements) point.spread_us = 0.1;
+  };
+  EXPECT_TRUE(wins(more, kOlder));
+  EXPECT_FALSE(wins(fewer, kNewer));
+  EXPECT_TRUE(wins(tighter, kOlder));
+  EXPECT_FALSE(wins(wider, kNewer));
+}
+
+TEST_F(Evidence, ThatIsNewerComesLast) {
+  const auto same = [](Winner&) {};
+  EXPECT_TRUE(wins(same, kNewer));
+  EXPECT_FALSE(wins(same, kOlder));
+}
+
+TEST_F(Evidence, MergingInAnyOrderGivesTheSame) {
+  Winner best = winner_of(kOlder, 1, "best");
+  for (Measurement& point : best.measurements) point.num_samples = 100;
+  const std::vector<fs::path> files = {make_file("a.db", winner_of(kOlder, 5, "a")),
+                                       make_file("b.db", best),
+                                       make_file("c.db", winner_of(kNewer, 6, "c"))};
+  std::vector<std::size_t> order = {0, 1, 2};
+  do {
+    const auto store = TuneStore::open_in_memory();
+    for (const std::size_t i : order) store->import_from(files[i], {.timing_method = 1});
+    EXPECT_EQ(store->winners().at(0).second.candidate.split_cap, 1);
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST_F(Transfer, ADryRunCountsAndChangesNothing) {
+  const fs::path file = make_file("other.db", winner_of(kNewer, 3, "other"));
+  make_file("tune.db", sample_winner());
+  const std::string before = testing::dump(dir_ / "tune.db");
+  const auto store = TuneStore::open(dir_ / "tune.db");
+  expect_counts(store->import_from(file, {.dry_run = true}), 0, 1, 0, 1);
+  EXPECT_EQ(testing::dump(dir_ / "tune.db"), before);
+  expect_counts(store->import_from(file), 0, 1, 0, 1);
+  EXPECT_NE(testing::dump(dir_ / "tune.db"), before);
+}
+
+TEST_F(Transfer, KeepsTheGpuOfEveryRow) {
+  DeviceInfo gpu = sample_gpu();
+  gpu.name = "Another GPU";
+  TuneStore::open(dir_ / "other.db")->put_winner(gpu, winner_of(kOlder, 3, "other"));
+  const auto store = TuneStore::open_in_memory();
+  store->put_winner(sample_gpu(), sample_winner());
+  expect_counts(store->import_from(dir_ / "other.db"), 1, 0, 0, 1);
+  EXPECT_EQ(store->winners(gpu.identity()).size(), 1u);
+  EXPECT_EQ(store->winners(sample_gpu().identity()).size(), 1u);
 }
 
 TEST_F(Transfer, LeavesOutDamagedBinariesAndTheirWinners) {

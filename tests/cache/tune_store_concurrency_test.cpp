@@ -9,10 +9,12 @@
 #include <gtest/gtest.h>
 
 #include "tests/cache/fixtures.h"
+#include "tests/support/processes.h"
 
 namespace attune {
 namespace {
 
+using testing::run_processes;
 using testing::sample_binary;
 using testing::sample_gpu;
 using testing::sample_toolchain;
@@ -42,34 +44,6 @@ void write_winners(TuneStore& store, int writer) {
   for (int idx = 0; idx < kWinnersEach; ++idx) {
     store.put_winner(sample_gpu(), winner_of(writer, idx));
   }
-}
-
-// Runs `work(i)` in `count` processes at once; how many did not end well.
-template <typename Work>
-int run_processes(int count, Work&& work) {
-  std::vector<pid_t> children;
-  for (int i = 0; i < count; ++i) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      int status = 1;
-      try {
-        work(i);
-        status = 0;
-      } catch (const std::exception& error) {
-        const std::string text = std::string(error.what()) + "\n";
-        [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
-      }
-      ::_exit(status);
-    }
-    children.push_back(child);
-  }
-  int num_failed = 0;
-  for (const pid_t child : children) {
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) ++num_failed;
-  }
-  return num_failed;
 }
 
 void expect_all_winners(const TuneStore& store, int num_writers) {

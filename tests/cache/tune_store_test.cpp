@@ -1,4 +1,5 @@
 #include "cache/tune_store.h"
+#include "cache/schema.h"
 
 #include <limits>
 #include <stdexcept>

@@ -6,6 +6,7 @@
 
 #include "cli/workplace.h"
 #include "tests/cli/made_up_results.h"
+#include "tests/support/key_mutations.h"
 
 namespace attune {
 namespace {
@@ -119,7 +120,7 @@ TEST(Explain, SaysWhenOnlyTheToolchainOrTheGpuDiffers) {
   EXPECT_EQ(other_nvrtc.misses.at(0), std::string(kTuned) + ": nvrtc is 99.9, not 12.8");
   const Explanation other_gpu = cache.explain(kTuned, made_up_gpu("NVIDIA H100"));
   EXPECT_EQ(other_gpu.match, "default");
-  EXPECT_NE(other_gpu.misses.at(0).find("gpu is NVIDIA H200|"), std::string::npos);
+  EXPECT_NE(other_gpu.misses.at(0).find("gpu is NVIDIA H200, not NVIDIA H100"), std::string::npos);
 }
 
 TEST(Explain, AcceptsAnyNvrtcOfTheCacheWhereThereIsNone) {
@@ -166,6 +167,65 @@ TEST(DifferingFields, AreNoneForEqualProblemsAndFindEveryField) {
   EXPECT_TRUE(differing_fields(base, base).empty());
   Problem other = Problem::parse("verify/b2/q3/kv2-99/h12x3/d64/w128/full/softcap/ring/bf16");
   EXPECT_EQ(differing_fields(base, other).size(), 11U);
+}
+
+TEST(Explain, SumsUpWhyCandidatesWereDropped) {
+  const Candidate a = Candidate::parse("splitkv/m16n64s2w8/x1");
+  const Candidate b = Candidate::parse("splitkv/m16n64s2w8/x2");
+  std::vector<CandidateRow> rows(5);
+  for (CandidateRow& row : rows) row.candidate = b;
+  rows[0].candidate = a;
+  rows[0].rejected = RejectionRecord{a, Stage::kVerify, {RejectReason::kWrongResult, "l2=0.5"}};
+  rows[1].rejected = RejectionRecord{b, Stage::kPrune, {RejectReason::kSmem, "first"}};
+  rows[2].rejected = RejectionRecord{b, Stage::kPrune, {RejectReason::kSmem, "second"}};
+  rows[3].rejected = RejectionRecord{b, Stage::kCompile, {RejectReason::kCompile, "error"}};
+  const auto causes = causes_of(rows);
+  ASSERT_EQ(causes.size(), 3U);
+  EXPECT_EQ(causes[0].cause, "prune: smem");
+  EXPECT_EQ(causes[0].count, 2U);
+  EXPECT_EQ(causes[0].example, b.text() + ": first");
+  EXPECT_EQ(causes[1].cause, "verify: wrong_result");
+  EXPECT_EQ(causes[1].example, a.text() + ": l2=0.5");
+  EXPECT_EQ(causes[2].cause, "compile: compile");
+}
+
+TEST(Explain, NamesTheFieldThatAloneDiffers) {
+  const Problem base = Problem::parse("verify/b1/q8/kv1-4096/h32x16/d256/w1024/ring/bf16");
+  const auto expect_named = [&](const Problem& asked, const Problem& tuned,
+                                const std::string& field) {
+    const auto differences = differing_fields(asked, tuned);
+    ASSERT_EQ(differences.size(), 1U) << field;
+    EXPECT_TRUE(differences[0].starts_with(field + " is ")) << differences[0];
+  };
+  for (const auto& [field, what, mutate] : problem_mutations()) {
+    Problem asked = base;
+    mutate(asked);
+    expect_named(asked, base, field);
+  }
+  Problem paged = base;
+  paged.kv_layout = KvLayout::kPaged;
+  paged.page_size = 32;
+  for (const auto& [field, what, mutate] : paged_problem_mutations()) {
+    Problem asked = paged;
+    mutate(asked);
+    expect_named(asked, paged, field);
+  }
+}
+
+TEST(Explain, NamesThePartOfTheGpuThatAloneDiffers) {
+  const Cache cache;
+  store_made_up_winner(*cache.store);
+  for (const auto& [field, what, mutate] : gpu_mutations()) {
+    DeviceInfo gpu = made_up_gpu();
+    mutate(gpu);
+    const auto reasons =
+        miss_reasons(Scene::of(*cache.store, gpu, Problem::parse(kTuned), kNvrtc), 1);
+    ASSERT_EQ(reasons.size(), 1U) << field;
+    const std::string name = field == "name"                 ? "gpu is "
+                             : field.starts_with("compute_") ? "compute capability is "
+                                                             : field + " is ";
+    EXPECT_NE(reasons[0].find(": " + name), std::string::npos) << reasons[0];
+  }
 }
 
 TEST(DeviceOfIdentity, ReadsBackWhatTheCacheStores) {

@@ -62,6 +62,25 @@ TEST_F(HostProgram, StoresAWinnerOnceAndServesIt) {
   EXPECT_EQ(engine.prepare(kTiny).candidate_text(), winner);
 }
 
+TEST_F(HostProgram, MeasuresWithoutACompilerWhatWasCompiledBefore) {
+  const Finished compiled = run({"tune", kTiny, "--compile-only", "--arch", "host", cache_flag()});
+  ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
+  more_environment_ = {"ATTUNE_CXX=/nowhere", "ATTUNE_WORKER=/nowhere"};
+  const Finished measured =
+      run({"tune", kTiny, "--measure-only", "--device", "host", "--json", cache_flag()});
+  ASSERT_EQ(measured.exit_code, 0) << measured.err;
+  EXPECT_EQ(measured.json()["winners"].size(), 1U);
+  EXPECT_EQ(measured.json()["compiled"], 0);
+  EXPECT_TRUE(measured.json()["missing"].empty());
+  EXPECT_EQ(run({"tune", kTiny, "--check", "--device", "host", cache_flag()}).exit_code, 0);
+
+  const std::string empty = "--cache=" + (folder_ / "empty.db").string();
+  const Finished nothing = run({"tune", kTiny, "--measure-only", "--device", "host", empty});
+  EXPECT_EQ(nothing.exit_code, 1);
+  EXPECT_NE(nothing.err.find("attune tune --compile-only --arch host"), std::string::npos)
+      << nothing.err;
+}
+
 TEST_F(HostProgram, BenchTimesABatchOfSeveralLengths) {
   const auto csv = folder_ / "batch.csv";
   const Finished finished =

@@ -25,7 +25,7 @@ inline bool is_cxx_required() {
   return required != nullptr && std::string_view(required) == "1";
 }
 
-class HostCompilerTest : public testing::Test {
+class HostCompilerTest : public ::testing::Test {
  protected:
   void SetUp() override {
     try {

@@ -1,0 +1,117 @@
+#include "cache/prune.h"
+
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "cache/eviction.h"
+
+namespace attune {
+namespace {
+
+int count(SQLite::Database& db, const char* from) {
+  return static_cast<int>(
+      query_int64(db, fmt::format("SELECT count(*) FROM {}", from)).value_or(0));
+}
+
+PruneResult counts(SQLite::Database& db) {
+  return {count(db, "winners"),
+          count(db, "measurements"),
+          count(db, "rejections"),
+          count(db, "binaries WHERE failed = 0"),
+          count(db, "binaries WHERE failed = 1"),
+          stored_cubin_bytes(db)};
+}
+
+// Deletes the results of the rows of a key table for which `condition` holds.
+template <typename... Args>
+void delete_results(SQLite::Database& db, const char* column, const char* key_table,
+                    const char* condition, const Args&... args) {
+  for (const char* table : {"winners", "admissions", "measurements", "rejections"}) {
+    execute(db,
+            fmt::format("DELETE FROM {} WHERE {} IN (SELECT id FROM {} WHERE {})", table, column,
+                        key_table, condition),
+            args...);
+  }
+}
+
+void delete_other_templates(SQLite::Database& db, const std::set<Digest>& current) {
+  std::vector<std::int64_t> others;
+  for (Query query(db, "SELECT id, template_digest FROM toolchains"); query.next();) {
+    const std::int64_t id = query.int64();
+    if (current.count(query.digest()) == 0) others.push_back(id);
+  }
+  for (const std::int64_t id : others) {
+    delete_results(db, "toolchain_id", "toolchains", "id = ?", id);
+  }
+}
+
+// Binaries that a winner or an admission referred to and nothing refers to now.
+void delete_left_binaries(SQLite::Database& db) {
+  execute(db,
+          "DELETE FROM binaries WHERE id IN (SELECT id FROM temp.referred)"
+          " AND id NOT IN (SELECT binary_id FROM winners)"
+          " AND id NOT IN (SELECT binary_id FROM admissions)");
+}
+
+// Times inside a problem's range that no other winner's range holds.
+void delete_left_points(SQLite::Database& db, const std::string& problem) {
+  execute(
+      db,
+      "DELETE FROM measurements WHERE problem_id IN (SELECT at.id FROM problems at"
+      " JOIN problems p ON p.shape = at.shape AND at.kv_min = at.kv_max"
+      " AND at.kv_min BETWEEN p.kv_min AND p.kv_max WHERE p.text = ?)"
+      " AND NOT EXISTS (SELECT 1 FROM winners w JOIN problems wp ON wp.id = w.problem_id"
+      " JOIN problems at ON at.id = measurements.problem_id WHERE w.gpu_id = measurements.gpu_id"
+      " AND wp.shape = at.shape AND at.kv_min BETWEEN wp.kv_min AND wp.kv_max)",
+      problem);
+}
+
+void delete_unused(SQLite::Database& db, double days) {
+  const auto before = now_s() - static_cast<std::int64_t>(days * kUseIntervalS);
+  std::vector<std::int64_t> unused;
+  Query query(db,
+              "SELECT id FROM binaries WHERE failed = 0 AND used_at <= ?"
+              " AND id NOT IN (SELECT binary_id FROM winners)",
+              before);
+  while (query.next()) unused.push_back(query.int64());
+  for (const std::int64_t id : unused) delete_binary(db, id);
+}
+
+void delete_selected(SQLite::Database& db, const PruneRequest& request) {
+  if (!request.gpu.empty()) {
+    delete_results(db, "gpu_id", "gpus", "instr(name, ?) > 0", request.gpu);
+  }
+  if (!request.problem.empty()) {
+    delete_results(db, "problem_id", "problems", "text = ?", request.problem);
+    delete_left_points(db, request.problem);
+  }
+  if (!request.current_templates.empty()) delete_other_templates(db, request.current_templates);
+}
+
+}  // namespace
+
+PruneResult prune_database(SQLite::Database& db, const PruneRequest& request) {
+  execute(db, "CREATE TEMP TABLE IF NOT EXISTS referred (id INTEGER PRIMARY KEY)");
+  SQLite::Transaction transaction(db, SQLite::TransactionBehavior::IMMEDIATE);
+  const PruneResult before = counts(db);
+  execute(db, "DELETE FROM temp.referred");
+  execute(db,
+          "INSERT INTO temp.referred SELECT binary_id FROM winners"
+          " UNION SELECT binary_id FROM admissions");
+  delete_selected(db, request);
+  delete_left_binaries(db);
+  if (request.failures) execute(db, "DELETE FROM binaries WHERE failed = 1");
+  if (request.unused_days) delete_unused(db, *request.unused_days);
+  if (request.max_bytes) evict_binaries(db, *request.max_bytes);
+  const PruneResult after = counts(db);
+  if (!request.dry_run) {
+    transaction.commit();
+    execute(db, "VACUUM");
+  }
+  return {before.winners - after.winners,       before.measurements - after.measurements,
+          before.rejections - after.rejections, before.binaries - after.binaries,
+          before.failures - after.failures,     before.bytes - after.bytes};
+}
+
+}  // namespace attune
