@@ -88,8 +88,11 @@ IsolatedMeasure::Reply IsolatedMeasure::exchange(const MeasureRequest& request, 
     }
     if (!is_alive) {
       const ProcessEnd end = process.end();
-      return Lost{{RejectReason::kLaunch, fmt::format("the measure worker died: {}", end.text)},
-                  end.exit_status < 0 && !end.is_crash};
+      const bool is_from_outside = end.exit_status < 0 && !end.is_crash;
+      return Lost{{RejectReason::kLaunch,
+                   fmt::format("the measure worker {}: {}",
+                               is_from_outside ? kEndedFromOutside : "died", end.text)},
+                  is_from_outside};
     }
     if (stop && stop()) return Dropped{};
     const auto now = Clock::now();
@@ -205,7 +208,7 @@ IsolatedMeasure::Reply IsolatedMeasure::run(MeasureRequest request, const Candid
     if (std::holds_alternative<Dropped>(reply)) return reply;
     const auto* lost = std::get_if<Lost>(&reply);
     const bool is_its_own = is_fresh && (lost == nullptr || !lost->is_from_outside);
-    if (is_its_own || !doubtful_.insert(candidate).second) return reply;
+    if (is_its_own || !doubtful_.insert({request.ask, candidate}).second) return reply;
   }
 }
 

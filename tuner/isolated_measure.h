@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <variant>
 
 #include "tuner/measure_protocol.h"
@@ -72,7 +73,8 @@ class IsolatedMeasure : public MeasureService {
   const DeviceInfo device_;
   std::string program_;
   MeasureUnit unit_;
-  std::set<Candidate> doubtful_;    // those of the unit that had a second chance
+  // Those of the unit that had a second chance, for each kind of request.
+  std::set<std::pair<MeasureAsk, Candidate>> doubtful_;
   std::unique_ptr<Worker> worker_;  // empty until something is asked for, and after a failure
   int num_started_ = 0;
 };

@@ -19,6 +19,9 @@ class UnitError : public Error {
   using Error::Error;
 };
 
+// In the detail of a rejection for which the system or a person is to blame, perhaps.
+constexpr const char* kEndedFromOutside = "was ended from outside";
+
 // The call was stopped; nothing is known of the candidate.
 struct Dropped {};
 using VerifyOutcome = std::variant<Admission, Rejection, Dropped>;

@@ -40,7 +40,7 @@ const CandidateMeasurements* find_measured(const std::vector<CandidateMeasuremen
 // Somebody else's memory, perhaps, or a process that the system ended: another run may do better.
 bool is_of_machine(const Rejection& rejection) {
   return rejection.detail.find("CUDA_ERROR_OUT_OF_MEMORY") != std::string::npos ||
-         rejection.detail.find("signal 9 ") != std::string::npos;
+         rejection.detail.find(kEndedFromOutside) != std::string::npos;
 }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }

@@ -90,6 +90,22 @@ TEST(CompilePool, EndsAWorkerThatHangsAndWhatItStarted) {
   EXPECT_TRUE(eventually([&] { return !is_running(pid); }, 2));
 }
 
+TEST(CompilePool, ACompileThatHangsIsItsOwnFailureAndTheOthersGoOn) {
+  const TemporaryFolder folder;
+  CompilePool pool(
+      options(folder.write_script("first_hangs", "mkdir " + (folder.path() / "first").string() +
+                                                     " 2>/dev/null && exec sleep 1000\nexit 3\n"),
+              2));
+  const auto outcomes = run(&pool, jobs(4));
+  ASSERT_EQ(outcomes.size(), 4u);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_TRUE(outcomes[i].error.starts_with("the compile worker died: exit status 3"))
+        << outcomes[i].error;
+  }
+  EXPECT_TRUE(outcomes[3].error.starts_with("the compile timed out")) << outcomes[3].error;
+  EXPECT_FALSE(outcomes[3].is_of_machine);  // so it is remembered
+}
+
 TEST(CompilePool, SurvivesAWorkerThatTalksNonsense) {
   const TemporaryFolder folder;
   CompilePool pool(options(folder.write_script("talks", "echo this is no message; sleep 1000\n")));

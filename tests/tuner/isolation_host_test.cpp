@@ -90,18 +90,22 @@ TEST_F(IsolationHostTest, AWorkerKilledFromOutsideCostsNothing) {
   IsolationBench bench = this->bench(kFew);
   const TuneTrace clean = bench.tune();
   ASSERT_EQ(clean.timed.size(), 4u);
-  std::vector<std::jthread> killers;
+  int signal = 0, num_polls = 0, num_kills = 0;
   bench.tune_options.progress = [&](const TuneProgress& step) {
-    const bool in_verify = step.phase == "verify" && step.done == 1;
-    const bool in_time = step.phase == "time" && step.done == 5;
-    if (!in_verify && !in_time) return;
-    killers.emplace_back([=] {  // in the middle of the next one
-      std::this_thread::sleep_for(std::chrono::milliseconds(in_verify ? 30 : 1));
-      kill_worker(in_verify ? SIGKILL : SIGTERM);
-    });
+    num_polls = 0;
+    signal = step.phase == "verify" && step.done == 1 ? SIGKILL
+             : step.phase == "time" && step.done == 5 ? SIGTERM
+                                                      : 0;
+  };
+  bench.tune_options.stop = [&] {  // polled before a candidate, then while it runs
+    if (signal != 0 && ++num_polls == 2) {
+      kill_worker(signal);
+      ++num_kills;
+    }
+    return false;
   };
   const TuneTrace trace = bench.tune();
-  EXPECT_EQ(killers.size(), 2u);
+  EXPECT_EQ(num_kills, 2);
   expect_only({}, trace, clean);
   EXPECT_EQ(trace.num_started, 3);
 }

@@ -31,7 +31,10 @@ TEST_F(PlantedNvrtcTest, EveryBugCompilesForAGpu) {
     Binary binary;
     ASSERT_NO_THROW(binary = compiler().compile(kernel.source(), "sm_90a"));
     EXPECT_NE(binary.content, clean.content);
-    EXPECT_EQ(binary.kernels.front().spill_store_bytes, 0);
+    for (const KernelResources& one : binary.kernels) {  // or it would be dropped before it runs
+      EXPECT_EQ(one.spill_store_bytes, 0) << one.symbol;
+      EXPECT_EQ(one.stack_bytes, 0) << one.symbol;
+    }
   }
 }
 

@@ -113,7 +113,7 @@ TEST_F(UnitFailure, OneThatHangsIsARejectionAndNotTriedAgain) {
 
 TEST_F(UnitFailure, WhatTheSystemEndedIsTriedAgainInTheNextRun) {
   measure.on_verify = [](const Candidate&, const Stop&) -> std::optional<VerifyOutcome> {
-    return Rejection{RejectReason::kLaunch, "the measure worker died: signal 9 (Killed)"};
+    return Rejection{RejectReason::kLaunch, "the measure worker was ended from outside: signal 9"};
   };
   EXPECT_EQ(tune().num_tuned, 0u);
   EXPECT_EQ(ran_and_rejected().size(), kept().size());
