@@ -1,13 +1,14 @@
 // Processes: looked at, started at once, killed at random, counted in memory that they share.
 #pragma once
 
-#include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
@@ -88,10 +89,11 @@ class SharedValue {
   Value* value_;
 };
 
-// Runs `work` in a child; its exit code is 0 unless it throws.
+// Runs `work` in a child, which ends with this process; its exit code is 0 unless it throws.
 inline pid_t start_process(const std::function<void()>& work) {
   const pid_t child = ::fork();
   if (child != 0) return child;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   int status = 1;
   try {
     work();
