@@ -118,8 +118,8 @@ struct TuneStore::State {
       if (!may_write()) return;
       attempt("cannot write tuning cache", [&](SQLite::Database& db) {
         SQLite::Transaction transaction(db, SQLite::TransactionBehavior::IMMEDIATE);
-        work(db);
         touch_binaries(db, used);
+        work(db);
         transaction.commit();
       });
       used.clear();

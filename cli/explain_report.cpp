@@ -110,6 +110,26 @@ std::string candidates_text(const Explanation& explanation) {
 
 }  // namespace
 
+std::vector<RejectionCause> causes_of(const std::vector<CandidateRow>& rows) {
+  std::vector<RejectionCause> causes;
+  for (const CandidateRow& row : rows) {
+    if (!row.rejected) continue;
+    const std::string cause = fmt::format("{}: {}", name_of(row.rejected->stage),
+                                          name_of(row.rejected->rejection.reason));
+    auto known = std::find_if(causes.begin(), causes.end(),
+                              [&](const auto& one) { return one.cause == cause; });
+    if (known == causes.end()) {
+      known = causes.insert(
+          causes.end(), {cause, 0,
+                         fmt::format("{}: {}", row.candidate.text(), row.rejected->rejection.detail)});
+    }
+    ++known->count;
+  }
+  std::stable_sort(causes.begin(), causes.end(),
+                   [](const auto& a, const auto& b) { return a.count > b.count; });
+  return causes;
+}
+
 Explanation explain(const Scene& scene) {
   Explanation explanation;
   explanation.gpu = scene.gpu;
@@ -125,6 +145,11 @@ std::string explain_text(const Explanation& explanation) {
   std::string text = fmt::format("{} on {} ({})\n", explanation.problem.text(),
                                  explanation.gpu.name, explanation.gpu.arch);
   text += candidates_text(explanation);
+  Table causes({{"dropped at", Align::kLeft}, {"count"}, {"first example", Align::kLeft}});
+  for (const RejectionCause& one : causes_of(explanation.candidates)) {
+    causes.add_row({one.cause, std::to_string(one.count), one.example});
+  }
+  if (!causes.empty()) text += causes.text();
   for (const std::string& miss : explanation.misses) text += "no exact match: " + miss + "\n";
   if (explanation.match != "exact") text += "tune it: " + explanation.tune_command + "\n";
   if (explanation.match == "none") return text + "cannot be served: " + explanation.reason + "\n";
@@ -133,6 +158,10 @@ std::string explain_text(const Explanation& explanation) {
 }
 
 Json explain_json(const Explanation& explanation) {
+  Json causes = Json::array();
+  for (const RejectionCause& one : causes_of(explanation.candidates)) {
+    causes.push_back({{"cause", one.cause}, {"count", one.count}, {"example", one.example}});
+  }
   Json candidates = Json::array();
   for (const CandidateRow& row : explanation.candidates) candidates.push_back(to_json(row));
   return {{"problem", explanation.problem.text()},
@@ -142,6 +171,7 @@ Json explain_json(const Explanation& explanation) {
           {"reason", explanation.reason},
           {"misses", explanation.misses},
           {"tune_command", explanation.tune_command},
+          {"causes", causes},
           {"candidates", candidates}};
 }
 

@@ -9,6 +9,14 @@
 
 namespace attune {
 
+// Why candidates were dropped, the most frequent cause first.
+struct RejectionCause {
+  std::string cause;  // "prune: smem"
+  std::size_t count = 0;
+  std::string example;  // of the first candidate, with the numbers
+};
+std::vector<RejectionCause> causes_of(const std::vector<CandidateRow>& rows);
+
 struct Explanation {
   DeviceInfo gpu;
   Problem problem;

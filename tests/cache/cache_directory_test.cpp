@@ -1,6 +1,7 @@
 #include "cache/cache_directory.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -67,6 +68,45 @@ TEST(CacheDirectory, RefusesAFolderAndAFileOfAnotherUser) {
   const std::string message = cache_error_of([&] { prepare_directory(dir / "theirs"); });
   EXPECT_NE(message.find("owner=12345 user=0"), std::string::npos) << message;
   EXPECT_THROW(prepare_file(dir / "their.db"), CacheError);
+}
+
+TEST(CacheDirectory, RefusesWhatAnyoneMayWrite) {
+  TempDir dir;
+  testing::write_file(dir / "open.db", "");
+  fs::permissions(dir / "open.db", fs::perms(0666));
+  EXPECT_NE(cache_error_of([&] { prepare_file(dir / "open.db"); }).find("mode=0666"),
+            std::string::npos);
+  EXPECT_THROW(require_trusted_file(dir / "open.db"), CacheError);
+  fs::create_directory(dir / "open");
+  fs::permissions(dir / "open", fs::perms(0777));
+  const std::string message = cache_error_of([&] { prepare_directory(dir / "open"); });
+  EXPECT_NE(message.find("mode=0777"), std::string::npos) << message;
+  EXPECT_NE(message.find("name a new folder inside it"), std::string::npos) << message;
+  // That is its owner's alone, whatever is above it; and in a sticky folder only owners replace.
+  EXPECT_NO_THROW(prepare_directory(dir / "open/mine"));
+  EXPECT_EQ(mode_of(dir / "open/mine"), 0700u);
+  fs::permissions(dir / "open", fs::perms(01777));
+  EXPECT_NO_THROW(prepare_directory(dir / "open"));
+}
+
+TEST(CacheDirectory, RefusesALinkAndALogOfAnotherUser) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file to another user";
+  TempDir dir;
+  testing::write_file(dir / "mine.db", "");
+  fs::create_symlink(dir / "mine.db", dir / "link.db");
+  EXPECT_TRUE(prepare_file(dir / "link.db"));
+  ASSERT_EQ(::lchown((dir / "link.db").c_str(), 12345, 12345), 0);
+  EXPECT_THROW(prepare_file(dir / "link.db"), CacheError);
+  // SQLite would replay it into the file.
+  for (const char* suffix : {"-wal", "-journal"}) {
+    const std::string log = (dir / "mine.db").string() + suffix;
+    testing::write_file(log, "planted");
+    EXPECT_TRUE(prepare_file(dir / "mine.db"));
+    ASSERT_EQ(::chown(log.c_str(), 12345, 12345), 0);
+    EXPECT_THROW(prepare_file(dir / "mine.db"), CacheError) << suffix;
+    EXPECT_THROW(require_trusted_file(dir / "mine.db"), CacheError) << suffix;
+    fs::remove(log);
+  }
 }
 
 TEST(CacheDirectory, FollowsALinkToAFolderOfItsOwn) {

@@ -115,6 +115,26 @@ TEST(DifferingFields, AreNoneForEqualProblemsAndFindEveryField) {
   EXPECT_EQ(differing_fields(base, other).size(), 11U);
 }
 
+TEST(Explain, SumsUpWhyCandidatesWereDropped) {
+  const Candidate a = Candidate::parse("splitkv/m16n64s2w8/x1");
+  const Candidate b = Candidate::parse("splitkv/m16n64s2w8/x2");
+  std::vector<CandidateRow> rows(5);
+  for (CandidateRow& row : rows) row.candidate = b;
+  rows[0].candidate = a;
+  rows[0].rejected = RejectionRecord{a, Stage::kVerify, {RejectReason::kWrongResult, "l2=0.5"}};
+  rows[1].rejected = RejectionRecord{b, Stage::kPrune, {RejectReason::kSmem, "first"}};
+  rows[2].rejected = RejectionRecord{b, Stage::kPrune, {RejectReason::kSmem, "second"}};
+  rows[3].rejected = RejectionRecord{b, Stage::kCompile, {RejectReason::kCompile, "error"}};
+  const auto causes = causes_of(rows);
+  ASSERT_EQ(causes.size(), 3U);
+  EXPECT_EQ(causes[0].cause, "prune: smem");
+  EXPECT_EQ(causes[0].count, 2U);
+  EXPECT_EQ(causes[0].example, b.text() + ": first");
+  EXPECT_EQ(causes[1].cause, "verify: wrong_result");
+  EXPECT_EQ(causes[1].example, a.text() + ": l2=0.5");
+  EXPECT_EQ(causes[2].cause, "compile: compile");
+}
+
 TEST(Explain, NamesTheFieldThatAloneDiffers) {
   const Problem base = Problem::parse("verify/b1/q8/kv1-4096/h32x16/d256/w1024/ring/bf16");
   const auto expect_named = [&](const Problem& asked, const Problem& tuned,

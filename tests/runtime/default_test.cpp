@@ -1,6 +1,10 @@
 // The default policy compiles, so these tests need NVRTC; the device is a fake one.
+#include <chrono>
+#include <thread>
+
 #include <gtest/gtest.h>
 
+#include "cache/compile_claims.h"
 #include "jit/source.h"
 #include "tests/runtime/serving_fixture.h"
 #include "tests/support/require_nvrtc.h"
@@ -44,6 +48,25 @@ TEST_F(DefaultTest, ASecondProcessTakesTheDefaultFromTheCache) {
   auto second = engine();
   EXPECT_EQ(second->prepare(kDecode).served(), Served::kDefault);
   EXPECT_EQ(second->counters().compiles, 0u);
+}
+
+TEST_F(DefaultTest, TakesTheDefaultThatAnotherProcessCompilesJustNow) {
+  engine()->prepare(kDecode);  // to have its binary
+  const auto shared = TuneStore::open(options.cache_path);
+  const Binary binary = shared->find_binary(shared->binaries().at(0).key).value();
+  options.cache_path += ".second";
+  const auto store = TuneStore::open(options.cache_path);
+  warnings.clear();
+  std::thread other([&, held = CompileClaims(*store).claim(binary.key)]() mutable {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    store->put_binary(binary, "other");
+    held = CompileClaims::Claim();
+  });
+  auto serving = engine();
+  EXPECT_EQ(serving->prepare(kDecode).served(), Served::kDefault);
+  other.join();
+  EXPECT_EQ(serving->counters().compiles, 0u);
+  EXPECT_TRUE(contains(warnings.at(0), "waiting for process "));
 }
 
 TEST_F(DefaultTest, ADamagedWinnerGivesTheDefaultWithOneWarning) {

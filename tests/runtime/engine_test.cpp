@@ -288,6 +288,42 @@ TEST_F(EngineTest, RanksThatServeAlikeHaveTheSameDigest) {
   EXPECT_EQ(first->choices_digest().size(), 32u);
 }
 
+TEST_F(EngineTest, AnotherWorkspaceIsAnotherDigest) {
+  store(kDecode, "splitkv/m16n64s1w8/x33");
+  auto first = engine();
+  first->prepare(kDecode);
+  store(kDecode, "splitkv/m16n64s1w8/x66");
+  auto second = engine();
+  second->prepare(kDecode);
+  EXPECT_NE(first->choices_digest(), second->choices_digest());
+}
+
+TEST_F(EngineTest, ServesFromABaseBeneathAnEmptyCache) {
+  store(kDecode);
+  options.cache_bases = {options.cache_path};
+  options.cache_path += ".user";
+  EXPECT_EQ(engine()->prepare(kDecode).served(), Served::kExact);
+  options.cache_path.clear();  // memory alone
+  EXPECT_EQ(engine()->prepare(kDecode).served(), Served::kExact);
+  EXPECT_EQ(warnings, std::vector<std::string>{});
+}
+
+TEST_F(EngineTest, ServesTheWinnersOfAnAliasWithAWarning) {
+  DeviceInfo sibling = fake_device_info();
+  sibling.name = "Sibling GPU";
+  TuneStore::open(options.cache_path)->put_winner(sibling, made_up_winner(kDecode, kCandidate, "13.0"));
+  options.on_miss = OnMiss::kError;
+  EXPECT_THROW(engine()->prepare(kDecode), NotPrepared);
+  options.gpu_alias = "Sibling GPU";
+  warnings.clear();
+  const Attention attention = engine()->prepare(kDecode);
+  EXPECT_EQ(attention.served(), Served::kExact);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_TRUE(contains(warnings[0], "provisional winner: problem=" + std::string(kDecode)));
+  EXPECT_TRUE(contains(warnings[0], "attune tune --problem"));
+  EXPECT_TRUE(contains(attention.explain(), "provisional"));
+}
+
 TEST_F(EngineTest, ThreadsPrepareTheSameProblemOnce) {
   store(kDecode);
   auto serving = engine();

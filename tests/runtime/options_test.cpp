@@ -14,6 +14,7 @@ class OptionsTest : public ::testing::Test {
   ~OptionsTest() override { clear(); }
   static void clear() {
     for (const char* name : {"ATTUNE_CACHE", "ATTUNE_CACHE_DIR", "XDG_CACHE_HOME", "HOME",
+                             "ATTUNE_CACHE_BASE", "ATTUNE_CACHE_MAX_SIZE", "ATTUNE_GPU_ALIAS",
                              "ATTUNE_DEVICE", "ATTUNE_NVRTC", "ATTUNE_CXX", "ATTUNE_WORKER",
                              "ATTUNE_TUNE_WORKER", "ATTUNE_DISABLE_FAMILIES"}) {
       unsetenv(name);
@@ -42,6 +43,24 @@ TEST_F(OptionsTest, TheMoreSpecialPlaceOfTheCacheWins) {
   EXPECT_EQ(Options::from_environment().cache_path, "/opt/caches/tune.db");
   set("ATTUNE_CACHE", "/opt/h200.db");
   EXPECT_EQ(Options::from_environment().cache_path, "/opt/h200.db");
+}
+
+TEST_F(OptionsTest, ReadsWhatLiesBeneathTheCacheAndWhatLimitsIt) {
+  EXPECT_TRUE(Options::from_environment().cache_bases.empty());
+  EXPECT_EQ(Options::from_environment().cache_max_bytes, std::size_t{2} << 30);
+  set("ATTUNE_CACHE_BASE", "/opt/a.db::/opt/b.db:");
+  set("ATTUNE_CACHE_MAX_SIZE", "1.5M");
+  set("ATTUNE_GPU_ALIAS", "NVIDIA H200");
+  const Options options = Options::from_environment();
+  EXPECT_EQ(options.cache_bases, (std::vector<std::string>{"/opt/a.db", "/opt/b.db"}));
+  EXPECT_EQ(options.cache_max_bytes, 1'572'864u);
+  EXPECT_EQ(options.gpu_alias, "NVIDIA H200");
+  set("ATTUNE_CACHE_MAX_SIZE", "0");
+  EXPECT_EQ(Options::from_environment().cache_max_bytes, 0u);
+  for (const char* wrong : {"big", "-1", "1X", "1MB", "M"}) {
+    set("ATTUNE_CACHE_MAX_SIZE", wrong);
+    EXPECT_THROW(Options::from_environment(), InvalidArgument) << wrong;
+  }
 }
 
 TEST_F(OptionsTest, ReadsWhichDevice) {
