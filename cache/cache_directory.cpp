@@ -41,11 +41,11 @@ void require_own(const fs::path& path, const struct stat& status) {
 void require_unwritable_by_others(const fs::path& path, const struct stat& status) {
   const bool is_sticky = S_ISDIR(status.st_mode) && (status.st_mode & S_ISVTX) != 0;
   if ((status.st_mode & S_IWOTH) == 0 || is_sticky) return;
-  throw CacheError(
-      kCannotTrust, fmt::format("path={} mode={:04o}", path.string(), status.st_mode & 07777),
-      S_ISDIR(status.st_mode)
-          ? "anyone may put files there: chmod o-w it, or name a new folder inside it"
-          : "anyone may write it: chmod o-w it");
+  throw CacheError(kCannotTrust,
+                   fmt::format("path={} mode={:04o}", path.string(), status.st_mode & 07777),
+                   S_ISDIR(status.st_mode)
+                       ? "anyone may put files there: chmod o-w it, or name a new folder inside it"
+                       : "anyone may write it: chmod o-w it");
 }
 
 // The file, a link to it, and the logs that SQLite would replay into it.

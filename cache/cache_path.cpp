@@ -24,7 +24,8 @@ std::size_t parse_size(const std::string& text) {
   const auto [rest, error] = std::from_chars(text.data(), end, value, std::chars_format::fixed);
   const std::string_view unit(rest, static_cast<std::size_t>(end - rest));
   const auto power = unit.empty() ? std::string_view::npos : kUnits.find(unit);
-  if (power != std::string_view::npos) value *= static_cast<double>(std::size_t{1} << (10 * (power + 1)));
+  if (power != std::string_view::npos)
+    value *= static_cast<double>(std::size_t{1} << (10 * (power + 1)));
   const bool is_unit_known = unit.empty() || (unit.size() == 1 && power != std::string_view::npos);
   if (error != std::errc() || !is_unit_known || !(value >= 0 && value < 1e18)) {
     throw InvalidArgument("cannot read the size", fmt::format("'{}'", text),

@@ -96,7 +96,8 @@ bool CompileClaims::open() {
   if (path_.empty()) return false;
   const auto identity = file_identity(path_);
   if (file_ && identity == file_->identity) return true;
-  const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
+  const int fd =
+      ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
   const auto opened = file_identity(path_);
   if (fd < 0 || !opened) return false;
   file_ = std::make_shared<Claim::File>(fd, *opened);

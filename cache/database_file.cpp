@@ -242,9 +242,10 @@ DatabaseFile open_base(const fs::path& path, const Warn& warn) {
   const std::string absolute = fs::absolute(path).lexically_normal().string();
   require_trusted_file(absolute);
   if (has_log(absolute) && warn) {
-    warn(fmt::format("a base of the tuning cache has a log, whose rows are not seen: path={}; open "
-                     "it once with attune cache stats --cache, or ship an export of it",
-                     absolute));
+    warn(
+        fmt::format("a base of the tuning cache has a log, whose rows are not seen: path={}; open "
+                    "it once with attune cache stats --cache, or ship an export of it",
+                    absolute));
   }
   try {
     return with_current_schema(connect_immutable(absolute));

@@ -11,13 +11,14 @@ namespace {
 // newer one: that of another toolchain.
 std::vector<std::pair<std::int64_t, std::size_t>> eviction_order(SQLite::Database& db) {
   std::vector<std::pair<std::int64_t, std::size_t>> order;
-  Query query(db,
-              "SELECT b.id, length(b.cubin), CASE"
-              " WHEN NOT EXISTS (SELECT 1 FROM winners w WHERE w.binary_id = b.id) THEN 0"
-              " WHEN NOT EXISTS (SELECT 1 FROM winners w WHERE w.binary_id = b.id AND NOT EXISTS"
-              "  (SELECT 1 FROM winners n WHERE n.gpu_id = w.gpu_id AND n.problem_id = w.problem_id"
-              "   AND n.created_at > w.created_at)) THEN 1"
-              " ELSE 2 END AS rank FROM binaries b WHERE b.failed = 0 ORDER BY rank, b.used_at, b.id");
+  Query query(
+      db,
+      "SELECT b.id, length(b.cubin), CASE"
+      " WHEN NOT EXISTS (SELECT 1 FROM winners w WHERE w.binary_id = b.id) THEN 0"
+      " WHEN NOT EXISTS (SELECT 1 FROM winners w WHERE w.binary_id = b.id AND NOT EXISTS"
+      "  (SELECT 1 FROM winners n WHERE n.gpu_id = w.gpu_id AND n.problem_id = w.problem_id"
+      "   AND n.created_at > w.created_at)) THEN 1"
+      " ELSE 2 END AS rank FROM binaries b WHERE b.failed = 0 ORDER BY rank, b.used_at, b.id");
   while (query.next()) {
     const std::int64_t id = query.int64();
     order.emplace_back(id, static_cast<std::size_t>(query.int64()));

@@ -10,7 +10,8 @@ namespace attune {
 namespace {
 
 int count(SQLite::Database& db, const char* from) {
-  return static_cast<int>(query_int64(db, fmt::format("SELECT count(*) FROM {}", from)).value_or(0));
+  return static_cast<int>(
+      query_int64(db, fmt::format("SELECT count(*) FROM {}", from)).value_or(0));
 }
 
 PruneResult counts(SQLite::Database& db) {
@@ -55,14 +56,15 @@ void delete_left_binaries(SQLite::Database& db) {
 
 // Times inside a problem's range that no other winner's range holds.
 void delete_left_points(SQLite::Database& db, const std::string& problem) {
-  execute(db,
-          "DELETE FROM measurements WHERE problem_id IN (SELECT at.id FROM problems at"
-          " JOIN problems p ON p.shape = at.shape AND at.kv_min = at.kv_max"
-          " AND at.kv_min BETWEEN p.kv_min AND p.kv_max WHERE p.text = ?)"
-          " AND NOT EXISTS (SELECT 1 FROM winners w JOIN problems wp ON wp.id = w.problem_id"
-          " JOIN problems at ON at.id = measurements.problem_id WHERE w.gpu_id = measurements.gpu_id"
-          " AND wp.shape = at.shape AND at.kv_min BETWEEN wp.kv_min AND wp.kv_max)",
-          problem);
+  execute(
+      db,
+      "DELETE FROM measurements WHERE problem_id IN (SELECT at.id FROM problems at"
+      " JOIN problems p ON p.shape = at.shape AND at.kv_min = at.kv_max"
+      " AND at.kv_min BETWEEN p.kv_min AND p.kv_max WHERE p.text = ?)"
+      " AND NOT EXISTS (SELECT 1 FROM winners w JOIN problems wp ON wp.id = w.problem_id"
+      " JOIN problems at ON at.id = measurements.problem_id WHERE w.gpu_id = measurements.gpu_id"
+      " AND wp.shape = at.shape AND at.kv_min BETWEEN wp.kv_min AND wp.kv_max)",
+      problem);
 }
 
 void delete_unused(SQLite::Database& db, double days) {

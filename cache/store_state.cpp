@@ -52,9 +52,10 @@ void TuneStore::State::limit_size(SQLite::Database& db, std::int64_t kept_id) {
   if (options.max_bytes == 0) return;
   const Evicted evicted = evict_binaries(db, options.max_bytes, kept_id);
   if (evicted.winners == 0) return;
-  note(fmt::format("winners do not fit the tuning cache: path={} max_bytes={}; the longest unused "
-                   "are dropped, raise ATTUNE_CACHE_MAX_SIZE",
-                   file.path, options.max_bytes));
+  note(
+      fmt::format("winners do not fit the tuning cache: path={} max_bytes={}; the longest unused "
+                  "are dropped, raise ATTUNE_CACHE_MAX_SIZE",
+                  file.path, options.max_bytes));
 }
 
 void TuneStore::State::write_uses() noexcept {

@@ -48,7 +48,8 @@ std::vector<std::string> Tiers::aliases(const DeviceInfo& gpu) {
   std::vector<std::string> all;
   const std::string& alias = state_.options.gpu_alias;
   if (alias.empty()) return all;
-  for (const auto& some : each([&](SQLite::Database& db) { return find_gpus(db, alias, gpu.arch); })) {
+  for (const auto& some :
+       each([&](SQLite::Database& db) { return find_gpus(db, alias, gpu.arch); })) {
     for (const std::string& identity : some) {
       const bool known = std::find(all.begin(), all.end(), identity) != all.end();
       if (!known && identity != gpu.identity()) all.push_back(identity);

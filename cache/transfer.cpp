@@ -107,7 +107,8 @@ int copy_rows(SQLite::Database& db, const ResultTable& table) {
   for (const std::string& value : values) from_source.push_back("s." + value);
   for (const auto* columns : {&table.references, &values}) {
     for (const std::string& column : *columns) {
-      if (std::find(table.unique.begin(), table.unique.end(), column) != table.unique.end()) continue;
+      if (std::find(table.unique.begin(), table.unique.end(), column) != table.unique.end())
+        continue;
       updates.push_back(fmt::format("{0} = excluded.{0}", column));
     }
   }
@@ -121,8 +122,8 @@ int copy_rows(SQLite::Database& db, const ResultTable& table) {
 
 // The squared relative error of a median, up to a factor.
 std::string uncertainty(std::string_view row) {
-  return fmt::format("({0}spread_us * {0}spread_us / ({0}median_us * {0}median_us * {0}num_samples))",
-                     row);
+  return fmt::format(
+      "({0}spread_us * {0}spread_us / ({0}median_us * {0}median_us * {0}num_samples))", row);
 }
 
 std::string sql_text(std::string_view text) {
@@ -171,26 +172,28 @@ std::string winner_uncertainty(std::string_view schema) {
 
 std::string all_evidence(std::string_view schema, const ImportOptions& options) {
   const std::string columns = evidence("w.", winner_uncertainty(schema), options);
-  return fmt::format("SELECT g.identity, p.text, t.template_digest, t.nvrtc_version, t.options, w.id,"
-                     " {1} FROM {0}.winners w JOIN {0}.gpus g ON g.id = w.gpu_id"
-                     " JOIN {0}.problems p ON p.id = w.problem_id"
-                     " JOIN {0}.toolchains t ON t.id = w.toolchain_id",
-                     schema, columns.substr(1, columns.size() - 2));
+  return fmt::format(
+      "SELECT g.identity, p.text, t.template_digest, t.nvrtc_version, t.options, w.id,"
+      " {1} FROM {0}.winners w JOIN {0}.gpus g ON g.id = w.gpu_id"
+      " JOIN {0}.problems p ON p.id = w.problem_id"
+      " JOIN {0}.toolchains t ON t.id = w.toolchain_id",
+      schema, columns.substr(1, columns.size() - 2));
 }
 
 // The winners of source that stay behind: ours are better. Asked before any time is copied.
 void find_better_of_ours(SQLite::Database& db, const ImportOptions& options) {
-  const char* columns = "(gpu, problem, template, nvrtc, options, id, current, method, driver, error,"
-                        " created)";
+  const char* columns =
+      "(gpu, problem, template, nvrtc, options, id, current, method, driver, error,"
+      " created)";
   execute(db, "DROP TABLE IF EXISTS temp.kept_winners");
-  execute(db, fmt::format(
-                  "CREATE TEMP TABLE kept_winners AS WITH ours{0} AS ({1}), theirs{0} AS ({2})"
-                  " SELECT theirs.id AS id FROM theirs JOIN ours"
-                  " USING (gpu, problem, template, nvrtc, options)"
-                  " WHERE (theirs.current, theirs.method, theirs.driver, theirs.error,"
-                  " theirs.created) <= (ours.current, ours.method, ours.driver, ours.error,"
-                  " ours.created)",
-                  columns, all_evidence("main", options), all_evidence("source", options)));
+  execute(db,
+          fmt::format("CREATE TEMP TABLE kept_winners AS WITH ours{0} AS ({1}), theirs{0} AS ({2})"
+                      " SELECT theirs.id AS id FROM theirs JOIN ours"
+                      " USING (gpu, problem, template, nvrtc, options)"
+                      " WHERE (theirs.current, theirs.method, theirs.driver, theirs.error,"
+                      " theirs.created) <= (ours.current, ours.method, ours.driver, ours.error,"
+                      " ours.created)",
+                      columns, all_evidence("main", options), all_evidence("source", options)));
 }
 
 void copy_winners(SQLite::Database& db, ImportResult* result) {
@@ -244,8 +247,8 @@ void export_database(DatabaseFile& from, const fs::path& path) {
   }
 }
 
-ImportResult import_database(DatabaseFile& into, const fs::path& path,
-                             const ImportOptions& options, const Warn& warn) {
+ImportResult import_database(DatabaseFile& into, const fs::path& path, const ImportOptions& options,
+                             const Warn& warn) {
   const std::string absolute = fs::absolute(path).string();
   const auto identity = file_identity(absolute);
   if (!identity) {

@@ -168,9 +168,10 @@ std::vector<BinaryRow> TuneStore::binaries() const {
   return state_->read([&](SQLite::Database& db) {
     std::vector<BinaryRow> all = list_binaries(db);
     for (DatabaseFile& base : state_->bases) {
-      for (BinaryRow& row : state_->on_base(base, list_binaries).value_or(std::vector<BinaryRow>())) {
-        const bool known =
-            std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.key == row.key; });
+      for (BinaryRow& row :
+           state_->on_base(base, list_binaries).value_or(std::vector<BinaryRow>())) {
+        const bool known = std::any_of(all.begin(), all.end(),
+                                       [&](const auto& one) { return one.key == row.key; });
         if (!known) all.push_back(std::move(row));
       }
     }
@@ -180,9 +181,8 @@ std::vector<BinaryRow> TuneStore::binaries() const {
 
 void TuneStore::put_winner(const DeviceInfo& gpu, const Winner& winner) {
   require_sound(winner.binary);
-  state_->write([&](SQLite::Database& db) {
-    state_->limit_size(db, put_winner_rows(db, gpu, winner));
-  });
+  state_->write(
+      [&](SQLite::Database& db) { state_->limit_size(db, put_winner_rows(db, gpu, winner)); });
 }
 
 std::optional<WinnerHit> TuneStore::find_winner(const DeviceInfo& gpu, const Problem& problem,
@@ -210,9 +210,8 @@ std::set<std::string> TuneStore::compiler_versions(const DeviceInfo& gpu) const 
     identities.push_back(gpu.identity());
     std::set<std::string> versions;
     for (const std::string& identity : identities) {
-      for (auto& some : tiers.each([&](SQLite::Database& tier) {
-             return winner_compiler_versions(tier, identity);
-           })) {
+      for (auto& some : tiers.each(
+               [&](SQLite::Database& tier) { return winner_compiler_versions(tier, identity); })) {
         versions.insert(some.begin(), some.end());
       }
     }

@@ -54,9 +54,9 @@ struct StoreOptions {
 };
 
 struct ImportOptions {
-  int timing_method = 0;       // today's; 0: the larger number is the better
+  int timing_method = 0;            // today's; 0: the larger number is the better
   std::string driver_version = {};  // of the target; empty: not compared
-  bool dry_run = false;        // counts, changes nothing
+  bool dry_run = false;             // counts, changes nothing
 };
 
 // What VerifyReport names is broken or cannot be read by this program.
@@ -68,13 +68,14 @@ struct VerifyReport {
 
 // What to delete. Nothing is selected by an empty request.
 struct PruneRequest {
-  std::string gpu = {};                  // results of GPUs whose name contains it
-  std::string problem = {};              // text: results of this problem
+  std::string gpu = {};                     // results of GPUs whose name contains it
+  std::string problem = {};                 // text: results of this problem
   std::set<Digest> current_templates = {};  // if not empty: results of all other templates
-  bool failures = false;                 // remembered compile failures
-  std::optional<double> unused_days = {};  // binaries of no winner that were not used for so long
-  std::optional<std::size_t> max_bytes = {};  // binaries until the rest fits, as StoreOptions::max_bytes
-  bool dry_run = false;                  // counts, changes nothing
+  bool failures = false;                    // remembered compile failures
+  std::optional<double> unused_days = {};   // binaries of no winner that were not used for so long
+  std::optional<std::size_t> max_bytes =
+      {};                // binaries until the rest fits, as StoreOptions::max_bytes
+  bool dry_run = false;  // counts, changes nothing
 };
 struct PruneResult {
   int winners = 0, measurements = 0, rejections = 0, binaries = 0, failures = 0;

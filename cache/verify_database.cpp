@@ -14,13 +14,13 @@ void check_pages(SQLite::Database& db, VerifyReport* report) {
   while (pages.next()) {
     if (const std::string line = pages.text(); line != "ok") report->problems.push_back(line);
   }
-  Query references(db, "SELECT \"table\", coalesce(rowid, 0), parent FROM pragma_foreign_key_check");
+  Query references(db,
+                   "SELECT \"table\", coalesce(rowid, 0), parent FROM pragma_foreign_key_check");
   while (references.next()) {
     const std::string table = references.text();
     const std::int64_t row = references.int64();
-    report->problems.push_back(
-        fmt::format("{} row {} refers to a row of {} that is not there", table, row,
-                    references.text()));
+    report->problems.push_back(fmt::format("{} row {} refers to a row of {} that is not there",
+                                           table, row, references.text()));
   }
 }
 

@@ -75,8 +75,8 @@ int add_files(TuneStore& store, const std::string& into, const ShipFlags& flags)
     total.binaries_added += result.binaries_added;
     text += import_text(file, result);
   }
-  text += fmt::format("{} {} into {}\n", flags.dry_run ? "dry run, nothing was changed: would import"
-                                                       : "imported",
+  text += fmt::format("{} {} into {}\n",
+                      flags.dry_run ? "dry run, nothing was changed: would import" : "imported",
                       count_text(flags.files.size(), "file"), into);
   Json json = counts_json(total);
   json["cache"] = into;
@@ -101,21 +101,23 @@ int merge(const Workplace& workplace, const ShipFlags& flags) {
   }
   std::error_code error;
   const bool in_memory = flags.dry_run && !std::filesystem::exists(flags.into, error);
-  const auto store = in_memory ? TuneStore::open_in_memory(warn) : TuneStore::open(flags.into, warn);
+  const auto store =
+      in_memory ? TuneStore::open_in_memory(warn) : TuneStore::open(flags.into, warn);
   return add_files(*store, flags.into, flags);
 }
 
 int verify(const Workplace& workplace, const ShipFlags& flags) {
   const Warn warn = [&](const std::string& text) { workplace.log.warn(text); };
-  const std::string file = flags.files.empty() ? workplace.cache_file().string() : flags.files.front();
+  const std::string file =
+      flags.files.empty() ? workplace.cache_file().string() : flags.files.front();
   const VerifyReport report = TuneStore::open_unchanged(file, warn)->verify();
   std::string text;
   for (const std::string& problem : report.problems) text += problem + "\n";
-  text += fmt::format("{}: {} and {} read, {}\n", report.path,
-                      count_text(static_cast<std::size_t>(report.num_binaries), "binary"),
-                      count_text(static_cast<std::size_t>(report.num_winners), "winner"),
-                      report.problems.empty() ? "all sound"
-                                              : count_text(report.problems.size(), "fault"));
+  text += fmt::format(
+      "{}: {} and {} read, {}\n", report.path,
+      count_text(static_cast<std::size_t>(report.num_binaries), "binary"),
+      count_text(static_cast<std::size_t>(report.num_winners), "winner"),
+      report.problems.empty() ? "all sound" : count_text(report.problems.size(), "fault"));
   output(flags,
          {{"path", report.path},
           {"binaries", report.num_binaries},
@@ -180,13 +182,13 @@ int prune(const Workplace& workplace, const ShipFlags& flags) {
           {"binaries", result.binaries},
           {"failures", result.failures},
           {"bytes", result.bytes}},
-         fmt::format("{} winners, {} measurements, {} rejections, {} binaries ({}), {} compile "
-                     "failures\n{} {}{}\n",
-                     result.winners, result.measurements, result.rejections, result.binaries,
-                     bytes_text(result.bytes), result.failures,
-                     flags.dry_run ? "dry run, nothing was changed: would be deleted from"
-                                   : "deleted from",
-                     store->path(), backup.empty() ? "" : fmt::format("; what was there: {}", backup)));
+         fmt::format(
+             "{} winners, {} measurements, {} rejections, {} binaries ({}), {} compile "
+             "failures\n{} {}{}\n",
+             result.winners, result.measurements, result.rejections, result.binaries,
+             bytes_text(result.bytes), result.failures,
+             flags.dry_run ? "dry run, nothing was changed: would be deleted from" : "deleted from",
+             store->path(), backup.empty() ? "" : fmt::format("; what was there: {}", backup)));
   return kExitDone;
 }
 
@@ -196,8 +198,9 @@ void add_prune_flags(CLI::App* command, ShipFlags* flags) {
   command->add_option("--gpu", flags->prune.gpu, "Results of GPUs whose name contains this");
   command->add_option("--problem", flags->prune.problem, "Results of one problem");
   command->add_flag("--failures", flags->prune.failures, "Remembered compile failures");
-  command->add_option("--unused", flags->unused_days,
-                      "Binaries of no winner that were not used for so many days")
+  command
+      ->add_option("--unused", flags->unused_days,
+                   "Binaries of no winner that were not used for so many days")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--max-size", flags->max_size,
                       "The longest unused binaries, until the others fit: 500M, 2G");
@@ -222,10 +225,12 @@ void add_cache_ship_commands(CLI::App* group, Workplace* workplace, Action* acti
 
   CLI::App* merge_command = add("merge", "Put several caches into one file", merge);
   merge_command->add_option("FILE", flags->files, "Caches, such as those of shards")->required();
-  merge_command->add_option("--into", flags->into, "File to add to; created when missing")->required();
+  merge_command->add_option("--into", flags->into, "File to add to; created when missing")
+      ->required();
   merge_command->add_flag("--dry-run", flags->dry_run, "Say what would come, change nothing");
 
-  CLI::App* verify_command = add("verify", "Read all of a cache once and list what is broken", verify);
+  CLI::App* verify_command =
+      add("verify", "Read all of a cache once and list what is broken", verify);
   workplace->add_cache_flag(verify_command);
   verify_command->add_option("FILE", flags->files, "Instead of the cache here")->expected(0, 1);
 

@@ -120,8 +120,8 @@ std::vector<RejectionCause> causes_of(const std::vector<CandidateRow>& rows) {
                               [&](const auto& one) { return one.cause == cause; });
     if (known == causes.end()) {
       known = causes.insert(
-          causes.end(), {cause, 0,
-                         fmt::format("{}: {}", row.candidate.text(), row.rejected->rejection.detail)});
+          causes.end(),
+          {cause, 0, fmt::format("{}: {}", row.candidate.text(), row.rejected->rejection.detail)});
     }
     ++known->count;
   }

@@ -34,8 +34,7 @@ std::size_t Readiness::count(const std::string& state) const {
 }
 
 Readiness readiness_of(const TuneStore& store, const DeviceInfo& device,
-                            const std::vector<Problem>& problems,
-                            const std::string& compiler_version) {
+                       const std::vector<Problem>& problems, const std::string& compiler_version) {
   const auto start = std::chrono::steady_clock::now();
   Readiness outcome;
   outcome.device = device;
@@ -47,8 +46,7 @@ Readiness readiness_of(const TuneStore& store, const DeviceInfo& device,
     outcome.problems.push_back(
         {problem, state, state == "missing" ? "" : hit->winner.candidate.text()});
   }
-  outcome.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return outcome;
 }
 
@@ -56,8 +54,8 @@ std::string readiness_text(const Readiness& outcome) {
   Table table({{"problem", Align::kLeft}, {"state", Align::kLeft}, {"served", Align::kLeft}});
   for (const ReadyProblem& one : outcome.problems) {
     if (one.state == "current") continue;
-    table.add_row({one.problem.text(), one.state,
-                   one.candidate.empty() ? "the default" : one.candidate});
+    table.add_row(
+        {one.problem.text(), one.state, one.candidate.empty() ? "the default" : one.candidate});
   }
   const std::size_t num_current = outcome.count("current"), num_missing = outcome.count("missing");
   return (table.empty() ? "" : table.text()) +
@@ -74,14 +72,10 @@ Json readiness_json(const Readiness& outcome) {
                         {"state", one.state},
                         {"served", one.candidate.empty() ? Json() : Json(one.candidate)}});
   }
-  return {{"gpu", to_json(outcome.device)},
-          {"cache", outcome.cache_path},
-          {"bases", outcome.base_paths},
-          {"complete", outcome.is_complete()},
-          {"current", outcome.count("current")},
-          {"missing", outcome.count("missing")},
-          {"seconds", outcome.seconds},
-          {"problems", problems}};
+  return {{"gpu", to_json(outcome.device)},      {"cache", outcome.cache_path},
+          {"bases", outcome.base_paths},         {"complete", outcome.is_complete()},
+          {"current", outcome.count("current")}, {"missing", outcome.count("missing")},
+          {"seconds", outcome.seconds},          {"problems", problems}};
 }
 
 int readiness_exit_code(const Readiness& outcome) {

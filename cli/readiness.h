@@ -11,7 +11,8 @@ namespace attune {
 
 struct ReadyProblem {
   Problem problem;
-  std::string state;  // "current", "partial", "older method", "other driver", "other gpu", "missing"
+  std::string
+      state;  // "current", "partial", "older method", "other driver", "other gpu", "missing"
   std::string candidate;  // that is served; empty when missing
 };
 
@@ -28,8 +29,7 @@ struct Readiness {
 
 // `compiler_version` as in Scene::of.
 Readiness readiness_of(const TuneStore& store, const DeviceInfo& device,
-                            const std::vector<Problem>& problems,
-                            const std::string& compiler_version);
+                       const std::vector<Problem>& problems, const std::string& compiler_version);
 
 std::string readiness_text(const Readiness& outcome);
 Json readiness_json(const Readiness& outcome);

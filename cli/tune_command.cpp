@@ -10,8 +10,8 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
-#include "cli/stored_results.h"
 #include "cli/readiness.h"
+#include "cli/stored_results.h"
 #include "cli/tune_report.h"
 #include "common/error.h"
 #include "jit/host/host_info.h"
@@ -135,7 +135,7 @@ int check(const Workplace& workplace, const TuneFlags& flags) {
   const CompilerOrReason found =
       flags.gpu.empty() ? find_compiler(workplace.compilers(), info.arch) : CompilerOrReason{};
   const Readiness outcome = readiness_of(*store, info, problems_of(flags),
-                                              found.compiler ? found.compiler->version() : "");
+                                         found.compiler ? found.compiler->version() : "");
   if (flags.json) {
     print_json(readiness_json(outcome));
   } else {

@@ -14,7 +14,7 @@ struct TuneOutcome {
   TuneReport report;
   DeviceInfo device;  // the architecture's limits when only compiled
   bool compiled_only = false;
-  std::size_t num_binaries = 0;  // of the architecture that the cache holds now
+  std::size_t num_binaries = 0;      // of the architecture that the cache holds now
   std::vector<std::string> missing;  // kernels that --measure-only found no binary of
   std::string cache_path;
   Problem problem;                       // the one problem, when there was one

@@ -42,9 +42,9 @@ enum class OnMiss {
 };
 
 struct Options {
-  int device_ordinal = 0;   // the GPU, where `device` is empty
-  std::string device;       // "0", "host", "host+checks", ... (docs/cli.md); ATTUNE_DEVICE
-  std::string cache_path;   // the SQLite file; empty: memory alone, nothing outlives the process
+  int device_ordinal = 0;  // the GPU, where `device` is empty
+  std::string device;      // "0", "host", "host+checks", ... (docs/cli.md); ATTUNE_DEVICE
+  std::string cache_path;  // the SQLite file; empty: memory alone, nothing outlives the process
   // Caches beneath it that are only read, asked in this order after the file; ATTUNE_CACHE_BASE.
   std::vector<std::string> cache_bases;
   // Of the kernels in the file: more than that, and the longest unused go. 0: no limit.

@@ -192,9 +192,10 @@ std::variant<Dispatched, Miss> Dispatcher::load_winner(const Problem& problem, W
                     tune_command(problem, device_.info())));
   }
   if (hit.freshness == Freshness::kOtherGpu) {
-    warn(fmt::format("provisional winner: problem={} timed on the GPU that the alias '{}' names; tune "
-                     "it here with {}",
-                     problem.text(), options_.gpu_alias, tune_command(problem, device_.info())));
+    warn(fmt::format(
+        "provisional winner: problem={} timed on the GPU that the alias '{}' names; tune "
+        "it here with {}",
+        problem.text(), options_.gpu_alias, tune_command(problem, device_.info())));
   }
   if (winner.problem.seqlen_q != problem.seqlen_q) {
     warn(

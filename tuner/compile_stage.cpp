@@ -138,8 +138,8 @@ void CompileStage::run(const std::set<Variant>& variants, bool with_probes, bool
   CompileClaims claims(store_);
   Clock::time_point last_news = Clock::now();
   while (!left.empty() && !(stop && stop())) {
-    Round round = claim_some(claims, std::move(left), retry_failures,
-                             Clock::now() - last_news < patience);
+    Round round =
+        claim_some(claims, std::move(left), retry_failures, Clock::now() - last_news < patience);
     for (const Wanted& one : round.found) done(one);
     const bool is_waiting = round.mine.empty() && round.found.empty();
     compile(std::move(round.mine), done, stop);

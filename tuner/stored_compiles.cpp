@@ -61,12 +61,13 @@ std::string stored_compiler_version(const TuneStore& store, const std::vector<Pr
     best = version;
   }
   if (!best.empty()) return best;
-  throw CacheError("the cache has no binary of these problems",
-                   fmt::format("path={} arch={} problems={} candidates={}", store.path(), device.arch,
-                               problems.size(), variants.size()),
-                   fmt::format("compile them with attune tune --compile-only --arch {}, and merge that "
-                               "cache into this one",
-                               device.arch));
+  throw CacheError(
+      "the cache has no binary of these problems",
+      fmt::format("path={} arch={} problems={} candidates={}", store.path(), device.arch,
+                  problems.size(), variants.size()),
+      fmt::format("compile them with attune tune --compile-only --arch {}, and merge that "
+                  "cache into this one",
+                  device.arch));
 }
 
 }  // namespace attune

@@ -48,7 +48,8 @@ TEST_F(BaseTiers, ServeWinnersBinariesMeasurementsAndRejections) {
   const fs::path base = make_base("base.db", sample_winner());
   const std::vector<RejectionRecord> rejected = {
       {testing::sample_candidate(), Stage::kTime, {RejectReason::kSlow, "us=9"}}};
-  TuneStore::open(base)->put_rejections(sample_gpu(), sample_problem(), sample_toolchain(), rejected);
+  TuneStore::open(base)->put_rejections(sample_gpu(), sample_problem(), sample_toolchain(),
+                                        rejected);
   TuneStore::open(base)->put_compile_failure(digest_of("bad"), "v", "sm_90a", "13.0", "error");
   const auto store = open({base});
   EXPECT_TRUE(serves(*store));
@@ -137,9 +138,8 @@ TEST_F(BaseTiers, ThatCannotBeUsedAreLeftOutWithOneWarningEach) {
   testing::tamper(dir_ / "newer.db", "PRAGMA user_version = 99");
   make_cache(dir_ / "open.db");
   ::chmod((dir_ / "open.db").c_str(), 0666);
-  const auto store =
-      open({dir_ / "missing.db", dir_ / "text.db", dir_ / "empty.db", dir_ / "newer.db",
-            dir_ / "open.db", good});
+  const auto store = open({dir_ / "missing.db", dir_ / "text.db", dir_ / "empty.db",
+                           dir_ / "newer.db", dir_ / "open.db", good});
   EXPECT_TRUE(serves(*store));
   ASSERT_EQ(warnings_.count(), 5u);
   const char* reasons[] = {"missing.db", "text.db", "empty.db", "schema=99", "mode=0666"};

@@ -102,21 +102,26 @@ TEST(BinaryKey, EveryInputCountsAndNothingElse) {
   source.symbols = {"k"};
   source.headers = {{"a.h", "text"}};
   const auto key = [](const Source& of, const char* arch = "sm_90a", const char* options = "-O3",
-                      const char* version = "13.0") { return source_key(of, arch, options, version); };
+                      const char* version = "13.0") {
+    return source_key(of, arch, options, version);
+  };
   const auto with = [&](auto change) {
     Source other = source;
     change(other);
     return key(other);
   };
-  std::set<Digest> keys = {
-      key(source),
-      with([](Source& s) { s.text = "kernel2"; }),
-      with([](Source& s) { s.headers = {{"b.h", "text"}}; }),
-      with([](Source& s) { s.headers = {{"a.h", "text2"}}; }),
-      with([](Source& s) { s.headers = {}; }),
-      key(source, "sm_90"),
-      key(source, "sm_90a", "-O2"),
-      key(source, "sm_90a", "-O3", "13.1")};
+  std::set<Digest> keys = {key(source),
+                           with([](Source& s) { s.text = "kernel2"; }),
+                           with([](Source& s) {
+                             s.headers = {{"b.h", "text"}};
+                           }),
+                           with([](Source& s) {
+                             s.headers = {{"a.h", "text2"}};
+                           }),
+                           with([](Source& s) { s.headers = {}; }),
+                           key(source, "sm_90"),
+                           key(source, "sm_90a", "-O2"),
+                           key(source, "sm_90a", "-O3", "13.1")};
   EXPECT_EQ(keys.size(), 8u);
   EXPECT_EQ(with([](Source& s) { s.symbols = {"other"}; }), key(source));
   EXPECT_EQ(num_fields<Source>(), 5u);  // a new input has to be a part of the key

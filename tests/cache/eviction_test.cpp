@@ -58,7 +58,8 @@ class SizeCap : public ::testing::Test {
   }
   std::int64_t used_at(const std::string& name) {
     SQLite::Database db((dir_ / "tune.db").string());
-    return db.execAndGet("SELECT used_at FROM binaries WHERE key = '" + bulky(name).key.text() + "'")
+    return db
+        .execAndGet("SELECT used_at FROM binaries WHERE key = '" + bulky(name).key.text() + "'")
         .getInt64();
   }
 

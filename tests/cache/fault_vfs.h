@@ -87,7 +87,8 @@ class FaultVfs {
       [](sqlite3_file* f, int level) {
         const FaultVfs& faults = *of(f).owner;
         if (faults.shared_lock_error != SQLITE_OK) return faults.shared_lock_error;
-        if (level >= SQLITE_LOCK_RESERVED && faults.lock_error != SQLITE_OK) return faults.lock_error;
+        if (level >= SQLITE_LOCK_RESERVED && faults.lock_error != SQLITE_OK)
+          return faults.lock_error;
         return methods(f)->xLock(real(f), level);
       },
       [](sqlite3_file* f, int level) { return methods(f)->xUnlock(real(f), level); },

@@ -228,10 +228,18 @@ TEST_F(Evidence, UnderTheTargetsDriverComesNext) {
 }
 
 TEST_F(Evidence, OfMoreSamplesOrASmallerSpreadComesNext) {
-  const auto more = [](Winner& w) { for (auto& point : w.measurements) point.num_samples = 20; };
-  const auto fewer = [](Winner& w) { for (auto& point : w.measurements) point.num_samples = 3; };
-  const auto wider = [](Winner& w) { for (auto& point : w.measurements) point.spread_us = 1; };
-  const auto tighter = [](Winner& w) { for (auto& point : w.measurements) point.spread_us = 0.1; };
+  const auto more = [](Winner& w) {
+    for (auto& point : w.measurements) point.num_samples = 20;
+  };
+  const auto fewer = [](Winner& w) {
+    for (auto& point : w.measurements) point.num_samples = 3;
+  };
+  const auto wider = [](Winner& w) {
+    for (auto& point : w.measurements) point.spread_us = 1;
+  };
+  const auto tighter = [](Winner& w) {
+    for (auto& point : w.measurements) point.spread_us = 0.1;
+  };
   EXPECT_TRUE(wins(more, kOlder));
   EXPECT_FALSE(wins(fewer, kNewer));
   EXPECT_TRUE(wins(tighter, kOlder));

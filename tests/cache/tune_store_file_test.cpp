@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "common/error.h"
 #include "cache/schema.h"
+#include "common/error.h"
 #include "tests/cache/fixtures.h"
 
 namespace attune {

@@ -1,5 +1,5 @@
-#include "cache/schema.h"
 #include "cache/tune_store.h"
+#include "cache/schema.h"
 
 #include <limits>
 #include <stdexcept>

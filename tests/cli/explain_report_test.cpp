@@ -167,9 +167,9 @@ TEST(Explain, NamesThePartOfTheGpuThatAloneDiffers) {
     const auto reasons =
         miss_reasons(Scene::of(*cache.store, gpu, Problem::parse(kTuned), kNvrtc), 1);
     ASSERT_EQ(reasons.size(), 1U) << field;
-    const std::string name = field == "name"                   ? "gpu is "
+    const std::string name = field == "name"                 ? "gpu is "
                              : field.starts_with("compute_") ? "compute capability is "
-                                                               : field + " is ";
+                                                             : field + " is ";
     EXPECT_NE(reasons[0].find(": " + name), std::string::npos) << reasons[0];
   }
 }

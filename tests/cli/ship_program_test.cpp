@@ -141,8 +141,8 @@ TEST_F(ShipProgram, ShardsMergeIntoOneCache) {
 
   const fs::path first = make("0.db", {kTuned, kOther}), second = make("1.db", {kOther, kThird});
   const std::string into = (folder_ / "merged.db").string();
-  const auto dry =
-      run({"cache", "merge", first.string(), second.string(), "--into", into, "--dry-run", "--json"});
+  const auto dry = run(
+      {"cache", "merge", first.string(), second.string(), "--into", into, "--dry-run", "--json"});
   EXPECT_EQ(dry.exit_code, 0) << dry.err;
   EXPECT_EQ(dry.json()["winners_added"], 4);  // each file alone, as nothing is kept
   EXPECT_FALSE(fs::exists(into));
@@ -202,7 +202,8 @@ TEST_F(ShipProgram, PruneSaysWhatWouldGoAndKeepsABackup) {
   EXPECT_EQ(run({"cache", "list", "--json", cache_flag()}).json()["winners"].size(), 1U);
   const std::string backup = pruned["backup"];
   EXPECT_EQ(run({"cache", "list", "--json", "--cache", backup}).json()["winners"].size(), 2U);
-  EXPECT_EQ(run({"cache", "prune", "--older-templates", "--json", cache_flag()}).json()["winners"], 0);
+  EXPECT_EQ(run({"cache", "prune", "--older-templates", "--json", cache_flag()}).json()["winners"],
+            0);
   const auto last = run({"cache", "prune", "--problem", kTuned, "--no-backup", cache_flag()});
   EXPECT_NE(last.out.find("1 winners"), std::string::npos) << last.out;
   EXPECT_EQ(run({"cache", "stats", "--json", cache_flag()}).json()["winners"], 0);

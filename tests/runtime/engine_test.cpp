@@ -311,7 +311,8 @@ TEST_F(EngineTest, ServesFromABaseBeneathAnEmptyCache) {
 TEST_F(EngineTest, ServesTheWinnersOfAnAliasWithAWarning) {
   DeviceInfo sibling = fake_device_info();
   sibling.name = "Sibling GPU";
-  TuneStore::open(options.cache_path)->put_winner(sibling, made_up_winner(kDecode, kCandidate, "13.0"));
+  TuneStore::open(options.cache_path)
+      ->put_winner(sibling, made_up_winner(kDecode, kCandidate, "13.0"));
   options.on_miss = OnMiss::kError;
   EXPECT_THROW(engine()->prepare(kDecode), NotPrepared);
   options.gpu_alias = "Sibling GPU";
