@@ -27,10 +27,11 @@ constexpr const char* kExamples = R"(Examples:
   attune doctor --device host     is everything here that the host device needs?
 Exit codes: 0 all is well, 1 something is broken, 3 no usable GPU.)";
 
-constexpr const char* kVariables[] = {"ATTUNE_CACHE",         "ATTUNE_CACHE_DIR", "ATTUNE_NVRTC",
-                                      "ATTUNE_CXX",           "ATTUNE_DEVICE",    "ATTUNE_WORKER",
-                                      "ATTUNE_PRESETS",       "XDG_CACHE_HOME",   "HOME",
-                                      "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH",  "NO_COLOR"};
+constexpr const char* kVariables[] = {
+    "ATTUNE_CACHE",         "ATTUNE_CACHE_DIR", "ATTUNE_CACHE_BASE", "ATTUNE_CACHE_MAX_SIZE",
+    "ATTUNE_GPU_ALIAS",     "ATTUNE_NVRTC",     "ATTUNE_CXX",        "ATTUNE_DEVICE",
+    "ATTUNE_WORKER",        "ATTUNE_PRESETS",   "XDG_CACHE_HOME",    "HOME",
+    "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH",  "NO_COLOR"};
 
 struct DoctorFlags {
   std::optional<DeviceChoice> device;
@@ -130,9 +131,7 @@ void check_cache(const Workplace& workplace, Diagnosis* diagnosis) {
     std::error_code error;
     diagnosis->cache_exists = std::filesystem::exists(file, error);
     if (diagnosis->cache_exists) {
-      diagnosis->cache_stats = TuneStore::open(file, [&](const std::string& warning) {
-                                 diagnosis->cache_problem = warning;
-                               })->stats();
+      diagnosis->cache_stats = TuneStore::open_unchanged(file)->stats();
     } else if (!diagnosis->cache_writable) {
       diagnosis->cache_problem = "it cannot be created there; name a file with --cache";
     }

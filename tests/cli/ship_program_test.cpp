@@ -1,6 +1,8 @@
 // What an operator does: check, shards, merge, verify, prune, bases, on caches with made-up results.
 #include <map>
 #include <set>
+#include <sstream>
+#include <utility>
 
 #include "tests/cli/made_up_results.h"
 #include "tests/cli/program.h"
@@ -168,6 +170,34 @@ TEST_F(ShipProgram, TheFleetScriptMerges) {
   EXPECT_EQ(std::system(command.c_str()), 0);
   const auto list = run({"cache", "list", "--json", "--cache", (folder_ / "tuned.db").string()});
   EXPECT_EQ(list.json()["winners"].size(), 2U);
+}
+
+// The first block under "Ship it" of docs/cache.md, word for word, on two machines with one folder.
+TEST_F(ShipProgram, ThePageAboutShippingDoesWhatItSays) {
+  const fs::path page = fs::path(ATTUNE_EXAMPLES) / "../docs/cache.md";
+  if (!fs::exists(page)) GTEST_SKIP() << "a bundle has no docs folder";
+  make("build/tune.db", {kTuned});
+  make("0.db", {kTuned});
+  make("1.db", {kOther});
+  std::istringstream text(read_file(page));
+  std::string line;
+  while (std::getline(text, line) && line != "## Ship it") continue;
+  while (std::getline(text, line) && line != "```") continue;
+  std::vector<std::string> commands;
+  while (std::getline(text, line) && line != "```") commands.push_back(line);
+  ASSERT_EQ(commands.size(), 4U);
+  for (const std::string& command : commands) {
+    const bool is_source = command.find(" export ") != std::string::npos;
+    const std::string shell = "cd '" + folder_.path().string() + "' && PATH='" +
+                              attune_program().parent_path().string() +
+                              "':$PATH ATTUNE_CACHE=" + (is_source ? "build" : "target") +
+                              "/tune.db " + command + " >/dev/null";
+    EXPECT_EQ(std::system(shell.c_str()), 0) << command;
+  }
+  for (const auto& [file, winners] : {std::pair("target/tune.db", 1U), std::pair("all.db", 2U)}) {
+    const auto list = run({"cache", "list", "--json", "--cache", (folder_ / file).string()});
+    EXPECT_EQ(list.json()["winners"].size(), winners) << file;
+  }
 }
 
 TEST_F(ShipProgram, VerifyFindsDamageAndLeavesItThere) {

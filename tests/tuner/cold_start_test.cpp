@@ -271,5 +271,41 @@ TEST(ColdStart, KilledAtAnyMomentLosesNothingThatWasAdmitted) {
   RecordProperty("requests", shared->requests);
 }
 
+// Somebody cleans up under them. What is in a deleted file is lost, no request is.
+TEST(ColdStart, DeletedFilesNeitherHangNorCrashAnybody) {
+  testing::TempDir dir;
+  const auto path = dir / "tune.db";
+  SharedValue<Killing> shared;
+  std::atomic<bool> ended = false;
+  std::thread cleaner([&] {
+    std::mt19937 random(11);
+    const char* suffixes[] = {"", "-wal", "-shm", "-claims"};
+    while (!ended) {
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 10'000));
+      ::unlink((path.string() + suffixes[random() % 4]).c_str());
+    }
+  });
+  const int num_failed = testing::run_processes(kWriters, [&](int writer) {
+    for (int round = 1; round <= 25; ++round) {
+      const auto store =
+          TuneStore::open_or_memory(path, [&](const std::string&) { ++shared->warnings; });
+      for (int idx = 0; idx < kProblemsEach; ++idx) {
+        const Winner winner = winner_of(writer, idx, round);
+        store->put_winner(testing::sample_gpu(), winner);
+        store->find_winner(testing::sample_gpu(), winner.problem, winner.toolchain);
+        ++shared->requests;
+      }
+    }
+  });
+  ended = true;
+  cleaner.join();
+  EXPECT_EQ(num_failed, 0);
+  EXPECT_EQ(shared->requests, kWriters * 25 * kProblemsEach);
+  const auto store = TuneStore::open(path);
+  store->put_winner(testing::sample_gpu(), testing::sample_winner());
+  EXPECT_TRUE(testing::serves(*store));
+  EXPECT_TRUE(store->verify().problems.empty());
+}
+
 }  // namespace
 }  // namespace attune
