@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/cache/fixtures.h"
+#include "tests/support/processes.h"
 
 namespace attune {
 namespace {
@@ -22,13 +23,12 @@ class Claims : public ::testing::Test {
   pid_t hold_in_child(const Digest& key) {
     int ready[2];
     EXPECT_EQ(::pipe(ready), 0);
-    const pid_t child = ::fork();
-    if (child == 0) {
+    const pid_t child = testing::start_process([&] {
       CompileClaims claims(*store_);
       const auto held = claims.claim(key);
       [[maybe_unused]] const auto written = ::write(ready[1], "x", 1);
       for (;;) ::pause();
-    }
+    });
     char byte = 0;
     EXPECT_EQ(::read(ready[0], &byte, 1), 1);
     ::close(ready[0]);

@@ -63,9 +63,11 @@ TEST_F(HostProgram, StoresAWinnerOnceAndServesIt) {
 }
 
 TEST_F(HostProgram, MeasuresWithoutACompilerWhatWasCompiledBefore) {
+  const std::string one_family = "ATTUNE_DISABLE_FAMILIES=swapab,oneround,wgmma,tiled";
+  more_environment_ = {one_family};
   const Finished compiled = run({"tune", kTiny, "--compile-only", "--arch", "host", cache_flag()});
   ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
-  more_environment_ = {"ATTUNE_CXX=/nowhere", "ATTUNE_WORKER=/nowhere"};
+  more_environment_ = {one_family, "ATTUNE_CXX=/nowhere", "ATTUNE_WORKER=/nowhere"};
   const Finished measured =
       run({"tune", kTiny, "--measure-only", "--device", "host", "--json", cache_flag()});
   ASSERT_EQ(measured.exit_code, 0) << measured.err;

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <functional>
@@ -42,10 +44,11 @@ class SharedValue {
   Value* value_;
 };
 
-// Runs `work` in a child; its exit code is 0 unless it throws.
+// Runs `work` in a child, which ends with this process; its exit code is 0 unless it throws.
 inline pid_t start_process(const std::function<void()>& work) {
   const pid_t child = ::fork();
   if (child != 0) return child;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   int status = 1;
   try {
     work();
