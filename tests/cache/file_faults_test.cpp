@@ -104,8 +104,7 @@ TEST_P(FailedWrite, AtAnyNumberCostsOneLineAndNoRequest) {
   EXPECT_GT(num_failed, 5 / step);
 }
 INSTANTIATE_TEST_SUITE_P(OfKind, FailedWrite,
-                         ::testing::Values(SQLITE_FULL, SQLITE_READONLY, SQLITE_IOERR_WRITE,
-                                           SQLITE_IOERR_FSYNC, SQLITE_PERM));
+                         ::testing::Values(SQLITE_FULL, SQLITE_READONLY, SQLITE_IOERR_WRITE));
 
 TEST_F(FileFaults, ALockThatNobodyGivesBackEndsInMemoryOverTheFile) {
   {
