@@ -62,7 +62,7 @@ class IsolationProgram : public ProgramTest {
   }
   // The rest of the work, with the candidate ended at its deadline.
   void expect_rest_is_done(std::vector<std::string> problems, int num_tuned) {
-    const Finished rest = start_tune(std::move(problems), {"--candidate-timeout", "3s"}).wait();
+    const Finished rest = start_tune(std::move(problems), {"--candidate-timeout", "6s"}).wait();
     ASSERT_EQ(rest.exit_code, 0) << rest.err;
     EXPECT_EQ(rest.json()["compiled"], 0) << "nothing is compiled twice";
     EXPECT_EQ(rest.json()["tuned"], num_tuned);

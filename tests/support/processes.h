@@ -33,8 +33,8 @@ inline std::vector<pid_t> children_named(const std::string& name, pid_t parent =
     if (begin == std::string::npos || end == std::string::npos || end + 4 > text.size()) continue;
     const std::string comm = text.substr(begin + 1, end - begin - 1);
     const bool is_dead = text[end + 2] == 'Z';
-    if (name.starts_with(comm) && !comm.empty() && !is_dead &&
-        std::atoi(text.c_str() + end + 4) == parent) {
+    // The system keeps 15 characters. Before its program starts a child has our own name.
+    if (comm == name.substr(0, 15) && !is_dead && std::atoi(text.c_str() + end + 4) == parent) {
       found.push_back(std::atoi(text.c_str()));
     }
   }

@@ -35,7 +35,7 @@ class IsolationHostTest : public HostCompilerTest {
     compiles_ = compile_service(compiler(), *pool_);
   }
   IsolationBench bench(const Problem& problem) const {
-    return {*compiles_, host_device_info(), {.device = "host", .candidate_timeout_s = 3}, problem};
+    return {*compiles_, host_device_info(), {.device = "host", .candidate_timeout_s = 6}, problem};
   }
   // Of the worker that runs now.
   static void kill_worker(int number) {
@@ -66,7 +66,7 @@ TEST_F(IsolationHostTest, BadCandidatesFirstInTheMiddleAndLastCostNothingElse) {
   EXPECT_EQ(clean.num_started, 1);
 
   const std::vector<ExpectedRejection> bad = {
-      {order[0], hang(), Stage::kVerify, RejectReason::kTimeout, "no answer in 3 s"},
+      {order[0], hang(), Stage::kVerify, RejectReason::kTimeout, "no answer in 6 s"},
       {order[1], trap(), Stage::kVerify, RejectReason::kLaunch, "trap"},
       {order[3], wild_write_in_the_rematch(), Stage::kTime, RejectReason::kLaunch, "signal 11 ("},
       {order[middle - 2], when_timed(wild_write_code()), Stage::kTime, RejectReason::kLaunch,
