@@ -45,7 +45,7 @@ struct Gemma4Bench {
 constexpr KvLayout kGlobalLayouts[] = {KvLayout::kContiguous, KvLayout::kPaged, KvLayout::kUnified,
                                        KvLayout::kUnifiedPaged};
 
-inline std::string name_of_layout(const testing::TestParamInfo<KvLayout>& info) {
+inline std::string name_of_layout(const ::testing::TestParamInfo<KvLayout>& info) {
   std::string name(name_of(info.param));
   std::erase(name, '-');
   return name;

@@ -55,7 +55,7 @@ class RoomyDevice : public FakeDevice {
   }
 };
 
-class Gemma4FakeTest : public testing::Test {
+class Gemma4FakeTest : public ::testing::Test {
  protected:
   Gemma4FakeTest() {
     Options options;

@@ -25,7 +25,7 @@ constexpr bool kIsSanitized = true;
 constexpr bool kIsSanitized = false;
 #endif
 
-class Gemma4HostTest : public HostCompilerTest, public testing::WithParamInterface<KvLayout> {
+class Gemma4HostTest : public HostCompilerTest, public ::testing::WithParamInterface<KvLayout> {
  protected:
   void SetUp() override {
     HostCompilerTest::SetUp();
@@ -117,10 +117,10 @@ TEST_P(Gemma4HostSwapTest, GraphsKeepReplacedKernelsAfterASwapAndNewStepsHaveThe
   expect_right_steps_after_a_swap(options(), open_host_device(), compiler(), GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, Gemma4HostTest, testing::ValuesIn(kGlobalLayouts),
+INSTANTIATE_TEST_SUITE_P(Layouts, Gemma4HostTest, ::testing::ValuesIn(kGlobalLayouts),
                          name_of_layout);
 INSTANTIATE_TEST_SUITE_P(Layouts, Gemma4HostSwapTest,
-                         testing::Values(KvLayout::kContiguous, KvLayout::kUnifiedPaged),
+                         ::testing::Values(KvLayout::kContiguous, KvLayout::kUnifiedPaged),
                          name_of_layout);
 
 }  // namespace

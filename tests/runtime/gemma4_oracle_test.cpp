@@ -14,7 +14,7 @@ namespace attune::oracle {
 namespace {
 
 // The checkpoint and what a public implementation computed with it in fp32 from position 0.
-class Gemma4Oracle : public testing::Test {
+class Gemma4Oracle : public ::testing::Test {
  protected:
   const Gemma4Geometry model_ = Gemma4Geometry::from_file(test_data("gemma4-tiny"));
   const Safetensors checkpoint_{test_data("gemma4-tiny") / "model.safetensors"};

@@ -9,7 +9,7 @@
 namespace attune {
 namespace {
 
-class Gemma4OverlapTest : public Gemma4FakeTest, public testing::WithParamInterface<KvLayout> {
+class Gemma4OverlapTest : public Gemma4FakeTest, public ::testing::WithParamInterface<KvLayout> {
  protected:
   struct Launched {
     std::string symbol;
@@ -74,7 +74,7 @@ TEST_P(Gemma4OverlapTest, AttentionIsLaunchedEarlyBehindItsPrologueAlone) {
   EXPECT_GE(num_writes, 3);
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, Gemma4OverlapTest, testing::ValuesIn(kGlobalLayouts),
+INSTANTIATE_TEST_SUITE_P(Layouts, Gemma4OverlapTest, ::testing::ValuesIn(kGlobalLayouts),
                          name_of_layout);
 
 }  // namespace

@@ -61,7 +61,7 @@ class Schedule {
   }
 
   ScheduleReport run() {
-    while (report_.steps < num_steps_ && !testing::Test::HasFailure()) act();
+    while (report_.steps < num_steps_ && !::testing::Test::HasFailure()) act();
     for (Place& place : places_) place.session = Gemma4Session();
     batches_.clear();
     EXPECT_EQ(attention_.free_pages(), attention_.options().num_pages);

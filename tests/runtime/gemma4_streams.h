@@ -56,7 +56,7 @@ class TwoStreams {
   }
 
   void run() {
-    for (int round = 0; round < options_.num_rounds && !testing::Test::HasFailure(); ++round) {
+    for (int round = 0; round < options_.num_rounds && !::testing::Test::HasFailure(); ++round) {
       change_sequences(round);
       for (Lane& lane : lanes_) prepare(lane);
       // The calls of both take turns as they come.

@@ -18,7 +18,7 @@
 namespace attune {
 namespace {
 
-class StateBufferTest : public testing::Test {
+class StateBufferTest : public ::testing::Test {
  protected:
   StateBufferTest() {
     device.on_launch = [this](const Kernel&, const KernelLaunch&, const void* params) {

@@ -27,11 +27,11 @@ inline void PrintTo(const FamilyProblem& one, std::ostream* out) {
 }
 
 // The name of a test's parameter.
-inline std::string name_of_problem(const testing::TestParamInfo<FamilyProblem>& instance) {
+inline std::string name_of_problem(const ::testing::TestParamInfo<FamilyProblem>& instance) {
   return instance.param.name;
 }
 
-class FamilyOnHost : public testing::TestWithParam<FamilyProblem> {
+class FamilyOnHost : public ::testing::TestWithParam<FamilyProblem> {
  protected:
   explicit FamilyOnHost(std::string family) : family_(std::move(family)) {}
 

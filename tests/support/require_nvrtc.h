@@ -24,7 +24,7 @@ inline NvrtcSearch test_nvrtc_search() {
   return {path == nullptr ? "" : path, {}};
 }
 
-class NvrtcTest : public testing::Test {
+class NvrtcTest : public ::testing::Test {
  protected:
   void SetUp() override {
     try {
