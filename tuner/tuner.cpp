@@ -295,7 +295,10 @@ TuneReport Tuner::tune(const std::vector<Problem>& problems, const TuneOptions& 
 
 TuneReport Tuner::compile_all(const std::vector<Problem>& problems, const std::string& arch,
                               const TuneOptions& options) {
-  Run run(store_, compiles_, architecture_limits(arch), options);
+  // Which candidates an effort leaves out depends on the device that will time them.
+  TuneOptions all = options;
+  all.effort = Effort::kExhaustive;
+  Run run(store_, compiles_, architecture_limits(arch), all);
   run.plan(problems, false);
   run.compile();
   run.count_compiled_rejections();

@@ -140,8 +140,11 @@ inline void make_cache(const std::filesystem::path& path) {
 
 // The rows of every table as text, ids included: equal before and after a call that changes
 // nothing.
-inline std::string dump(const std::filesystem::path& path) {
+// Only columns that another file has too, when it is given.
+inline std::string dump(const std::filesystem::path& path,
+                        const std::filesystem::path& columns_of = {}) {
   SQLite::Database db(path.string(), SQLite::OPEN_READWRITE, 10'000);
+  SQLite::Database other(columns_of.empty() ? path.string() : columns_of.string());
   std::string text;
   for (const char* table :
        {"gpus", "problems", "candidates", "toolchains", "binaries", "binary_kernels", "admissions",
@@ -152,6 +155,11 @@ inline std::string dump(const std::filesystem::path& path) {
       for (int i = 0; i < rows.getColumnCount(); ++i) {
         // The time of a use is this machine's own.
         if (std::string(rows.getColumnName(i)) == "used_at") continue;
+        SQLite::Statement known(other, "SELECT count(*) FROM pragma_table_info(?) WHERE name = ?");
+        known.bind(1, table);
+        known.bind(2, rows.getColumnName(i));
+        known.executeStep();
+        if (known.getColumn(0).getInt() == 0) continue;
         text += "|" + rows.getColumn(i).getString();
       }
       text += "\n";

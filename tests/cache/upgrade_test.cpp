@@ -53,10 +53,10 @@ TEST_P(Upgrade, KeepsEveryRowAndACopyOfWhatWasThere) {
   const auto store = TuneStore::open(path, warnings_.sink());
   EXPECT_EQ(store->stats().schema_version, kSchemaVersion);
   expect_all(*store);
-  EXPECT_EQ(testing::dump(path), rows);
   EXPECT_EQ(warnings_.count(), 0u);
   const fs::path backup = dir_ / backup_name();
   ASSERT_TRUE(fs::exists(backup));
+  EXPECT_EQ(testing::dump(path, backup), rows);
   EXPECT_EQ(testing::dump(backup), rows);
   SQLite::Database copy(backup.string());
   EXPECT_EQ(schema_version(copy), GetParam());

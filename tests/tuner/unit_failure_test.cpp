@@ -65,6 +65,7 @@ class UnitFailure : public testing::Test {
   // Of splitkv alone.
   TuneReport tune(const std::vector<Problem>& problems = {kProblem}, TuneOptions options = {}) {
     options.disabled_families = kOff;
+    options.effort = Effort::kExhaustive;
     return Tuner(&measure, *store, compiles).tune(problems, options);
   }
   Toolchain toolchain() const {
