@@ -53,6 +53,7 @@ class IsolationBench {
         device_(std::move(on)) {
     if (const char* path = std::getenv("ATTUNE_MEASURE_WORKER")) measure_options.worker_path = path;
     tune_options.disabled_families = {"swapab", "oneround"};
+    tune_options.effort = Effort::kExhaustive;
   }
 
   // In the order in which a tune verifies them.
