@@ -212,10 +212,10 @@ std::vector<Candidate> candidates_of(const BenchFlags& flags,
     for (const Problem& problem : problems) {
       const auto unsupported = family.supports(problem, candidate.config);
       if (!unsupported) continue;
-      throw InvalidArgument("the candidate cannot compute the problem",
-                            fmt::format("candidate={} problem={}: {}", text, problem.text(),
-                                        unsupported->detail),
-                            "attune explain PROBLEM lists its candidates");
+      throw InvalidArgument(
+          "the candidate cannot compute the problem",
+          fmt::format("candidate={} problem={}: {}", text, problem.text(), unsupported->detail),
+          "attune explain PROBLEM lists its candidates");
     }
     candidates.push_back(candidate);
   }

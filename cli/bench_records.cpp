@@ -102,10 +102,10 @@ std::string bench_csv(const BenchOutcome& outcome, const std::string& taken) {
           "{},{},{},{:.3f},{:.1f},{},{},{},{},{},{:.3f},{:.3f},{},{:.3f},{},{:.3f},{:.3f},{}\n",
           taken, field(outcome.gpu.name), outcome.gpu.driver_version,
           outcome.ceilings.read_bytes_per_s * 1e-12, outcome.ceilings.tensor_flops_per_s * 1e-12,
-          kTimingMethod, row.problem.text(), lengths_text(point.kv_lens), row.candidate,
-          row.match, point.served.median_us, point.served.spread_us,
-          point.served.num_samples, floor_us(row.problem, point.kv_lens, outcome.ceilings),
-          row.default_candidate, point.fallback.median_us, point.fallback.spread_us,
+          kTimingMethod, row.problem.text(), lengths_text(point.kv_lens), row.candidate, row.match,
+          point.served.median_us, point.served.spread_us, point.served.num_samples,
+          floor_us(row.problem, point.kv_lens, outcome.ceilings), row.default_candidate,
+          point.fallback.median_us, point.fallback.spread_us,
           is_mixed(point.kv_lens) ? fmt::format("{}", fmt::join(point.kv_lens, " ")) : "");
     }
   }

@@ -88,7 +88,8 @@ LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate, bool 
   if (has_partials) {
     const auto partial_rows = static_cast<std::size_t>(num_partial_rows(
         problem.num_kv_heads, plan.num_row_blocks, plan.num_slots, config.block_m));
-    const std::size_t plans = plan.split_cap == 0 ? std::size_t{1} * plan.num_row_blocks * batch : 0;
+    const std::size_t plans =
+        plan.split_cap == 0 ? std::size_t{1} * plan.num_row_blocks * batch : 0;
     const bool packed = family.packs_partials;
     plan.o_partial_bytes = round_up(partial_rows * problem.head_dim * partial_element_bytes(packed),
                                     kWorkspaceAlignment);

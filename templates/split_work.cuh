@@ -185,7 +185,7 @@ template <int kBlockM, bool kPacked = false>
 __device__ __forceinline__ void publish_plan(const AttentionParams& p, const SplitWork& work) {
   if (!kSharesSlots || p.split_cap != 0 || work.split != 0 || work.kv_head != 0) return;
   shared_plans<kBlockM, kPacked>(p)[work.row_block * p.batch + work.batch_idx] = {work.first_slot,
-                                                                                 work.num_splits};
+                                                                                  work.num_splits};
 }
 
 // Numbers of packed partial rows: adding kFixedBias leaves the rounded number in the last bits of a

@@ -83,8 +83,7 @@ struct WgmmaScores : WgmmaOutput<T, 0> {
       reference[half] = negative_infinity();
       row_sum[half] = 0.0f;
     }
-    unmasked = {limits_of(token_of(p, last_row)).begin,
-                limits_of(token_of(p, work.first_row)).end};
+    unmasked = {limits_of(token_of(p, last_row)).begin, limits_of(token_of(p, work.first_row)).end};
     this->clear();
   }
 

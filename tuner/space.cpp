@@ -399,8 +399,7 @@ Candidate default_candidate(const Problem& problem, const DeviceInfo& device,
     const int kv_bytes = distance(kv_slot_bytes(family, config, problem), kDefaultKvBytes);
     // They keep in step with small tiles (6.4 against 7.5 us at 1024 keys and two tokens, 44.5 against
     // 48.9 at 32768 [h200]).
-    const bool are_neighbours =
-        family.num_streams && problem.window == 0 && rows > config.block_m;
+    const bool are_neighbours = family.num_streams && problem.window == 0 && rows > config.block_m;
     const int block_n = distance(config.block_n, are_neighbours ? kMmaRows : kDefaultBlockN);
     const int warps =
         distance(config.num_warps, are_neighbours ? kDefaultWarps / 2 : kDefaultWarps);

@@ -104,7 +104,8 @@ TEST_P(Gemma4GpuTest, GraphsKeepReplacedKernelsAfterASwapAndNewStepsHaveTheWinne
   expect_right_steps_after_a_swap(options(), open_cuda_device(0), compiler(), GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, Gemma4GpuTest, ::testing::ValuesIn(kGlobalLayouts), name_of_layout);
+INSTANTIATE_TEST_SUITE_P(Layouts, Gemma4GpuTest, ::testing::ValuesIn(kGlobalLayouts),
+                         name_of_layout);
 
 }  // namespace
 }  // namespace attune

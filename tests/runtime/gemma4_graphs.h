@@ -54,7 +54,8 @@ class Replays {
     const Graph graph = watched_.capture(stream_.get(), [&] { launch_layers(); });
     commit(std::vector<int>(places_.size(), 0));
     double largest_error = 0;
-    for (int replay = 0; replay < options_.num_replays && !::testing::Test::HasFailure(); ++replay) {
+    for (int replay = 0; replay < options_.num_replays && !::testing::Test::HasFailure();
+         ++replay) {
       if (options_.batch > 1 && replay % 7 == 6) exchange();
       const std::vector<int> commits = draw_tokens();
       const bool compare = replay % options_.compare_every == 0;

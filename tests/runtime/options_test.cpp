@@ -16,8 +16,8 @@ class OptionsTest : public ::testing::Test {
     for (const char* name :
          {"ATTUNE_CACHE", "ATTUNE_CACHE_DIR", "XDG_CACHE_HOME", "HOME", "ATTUNE_CACHE_BASE",
           "ATTUNE_CACHE_MAX_SIZE", "ATTUNE_GPU_ALIAS", "ATTUNE_DEVICE", "ATTUNE_NVRTC",
-          "ATTUNE_CXX", "ATTUNE_WORKER", "ATTUNE_TUNE_WORKER",
-          "ATTUNE_MEASURE_WORKER", "ATTUNE_DISABLE_FAMILIES"}) {
+          "ATTUNE_CXX", "ATTUNE_WORKER", "ATTUNE_TUNE_WORKER", "ATTUNE_MEASURE_WORKER",
+          "ATTUNE_DISABLE_FAMILIES"}) {
       unsetenv(name);
     }
   }
