@@ -1,6 +1,7 @@
 #include "cache/compile_claims.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -98,9 +99,13 @@ bool CompileClaims::open() {
   if (file_ && identity == file_->identity) return true;
   const int fd =
       ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
-  const auto opened = file_identity(path_);
-  if (fd < 0 || !opened) return false;
-  file_ = std::make_shared<Claim::File>(fd, *opened);
+  struct stat status {};
+  if (fd < 0) return false;
+  if (::fstat(fd, &status) != 0) {
+    ::close(fd);
+    return false;
+  }
+  file_ = std::make_shared<Claim::File>(fd, FileIdentity{status.st_dev, status.st_ino});
   return true;
 }
 

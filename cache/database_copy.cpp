@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <random>
 #include <system_error>
 
 #include <SQLiteCpp/Backup.h>
@@ -19,14 +20,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A file name beside the target that is removed unless it was renamed.
+// A file name beside the target that is removed unless it was renamed. Processes of several
+// containers may have one number.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const fs::path& target)
-      : path_(fmt::format("{}.part-{}", target.string(), ::getpid())) {
-    std::error_code ignored;
-    fs::remove(path_, ignored);
-  }
+      : path_(fmt::format("{}.part-{}-{:08x}", target.string(), ::getpid(),
+                          std::random_device()())) {}
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
   ~TemporaryFile() { ::unlink(path_.c_str()); }
@@ -64,6 +64,8 @@ int publish(const std::string& temporary, const fs::path& path) {
 
 void write_and_sync(SQLite::Database& db, const std::string& path) {
   execute(db, "VACUUM INTO ?", path);
+  std::error_code ignored;  // a file system without modes
+  fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write, ignored);
   sync_file(path);
 }
 

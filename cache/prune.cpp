@@ -23,18 +23,6 @@ PruneResult counts(SQLite::Database& db) {
           stored_cubin_bytes(db)};
 }
 
-// Deletes the results of the rows of a key table for which `condition` holds.
-template <typename... Args>
-void delete_results(SQLite::Database& db, const char* column, const char* key_table,
-                    const char* condition, const Args&... args) {
-  for (const char* table : {"winners", "admissions", "measurements", "rejections"}) {
-    execute(db,
-            fmt::format("DELETE FROM {} WHERE {} IN (SELECT id FROM {} WHERE {})", table, column,
-                        key_table, condition),
-            args...);
-  }
-}
-
 void delete_other_templates(SQLite::Database& db, const std::set<Digest>& current) {
   std::vector<std::int64_t> others;
   for (Query query(db, "SELECT id, template_digest FROM toolchains"); query.next();) {
@@ -42,7 +30,9 @@ void delete_other_templates(SQLite::Database& db, const std::set<Digest>& curren
     if (current.count(query.digest()) == 0) others.push_back(id);
   }
   for (const std::int64_t id : others) {
-    delete_results(db, "toolchain_id", "toolchains", "id = ?", id);
+    for (const char* table : {"winners", "admissions", "measurements", "rejections"}) {
+      execute(db, fmt::format("DELETE FROM {} WHERE toolchain_id = ?", table), id);
+    }
   }
 }
 
@@ -54,17 +44,34 @@ void delete_left_binaries(SQLite::Database& db) {
           " AND id NOT IN (SELECT binary_id FROM admissions)");
 }
 
-// Times inside a problem's range that no other winner's range holds.
-void delete_left_points(SQLite::Database& db, const std::string& problem) {
-  execute(
-      db,
-      "DELETE FROM measurements WHERE problem_id IN (SELECT at.id FROM problems at"
-      " JOIN problems p ON p.shape = at.shape AND at.kv_min = at.kv_max"
-      " AND at.kv_min BETWEEN p.kv_min AND p.kv_max WHERE p.text = ?)"
-      " AND NOT EXISTS (SELECT 1 FROM winners w JOIN problems wp ON wp.id = w.problem_id"
-      " JOIN problems at ON at.id = measurements.problem_id WHERE w.gpu_id = measurements.gpu_id"
-      " AND wp.shape = at.shape AND at.kv_min BETWEEN wp.kv_min AND wp.kv_max)",
-      problem);
+// Of GPUs whose name contains ?1; '' is any.
+constexpr const char* kOfGpu =
+    "(?1 = '' OR gpu_id IN (SELECT id FROM gpus WHERE instr(name, ?1) > 0))";
+
+// What is said of a problem (?2; '' is any) on these GPUs, but its times.
+void delete_results(SQLite::Database& db, const PruneRequest& request) {
+  for (const char* table : {"winners", "admissions", "rejections"}) {
+    execute(db,
+            fmt::format("DELETE FROM {} WHERE {} AND"
+                        " (?2 = '' OR problem_id IN (SELECT id FROM problems WHERE text = ?2))",
+                        table, kOfGpu),
+            request.gpu, request.problem);
+  }
+}
+
+// Times on these GPUs inside a problem's range that no other winner's range holds.
+void delete_left_points(SQLite::Database& db, const PruneRequest& request) {
+  execute(db,
+          fmt::format(
+              "DELETE FROM measurements WHERE {} AND problem_id IN (SELECT at.id FROM problems at"
+              " JOIN problems p ON p.shape = at.shape AND at.kv_min = at.kv_max"
+              " AND at.kv_min BETWEEN p.kv_min AND p.kv_max WHERE p.text = ?2)"
+              " AND NOT EXISTS (SELECT 1 FROM winners w JOIN problems wp ON wp.id = w.problem_id"
+              " JOIN problems at ON at.id = measurements.problem_id WHERE w.gpu_id = "
+              "measurements.gpu_id"
+              " AND wp.shape = at.shape AND at.kv_min BETWEEN wp.kv_min AND wp.kv_max)",
+              kOfGpu),
+          request.gpu, request.problem);
 }
 
 void delete_unused(SQLite::Database& db, double days) {
@@ -79,12 +86,11 @@ void delete_unused(SQLite::Database& db, double days) {
 }
 
 void delete_selected(SQLite::Database& db, const PruneRequest& request) {
-  if (!request.gpu.empty()) {
-    delete_results(db, "gpu_id", "gpus", "instr(name, ?) > 0", request.gpu);
-  }
+  if (!request.gpu.empty() || !request.problem.empty()) delete_results(db, request);
   if (!request.problem.empty()) {
-    delete_results(db, "problem_id", "problems", "text = ?", request.problem);
-    delete_left_points(db, request.problem);
+    delete_left_points(db, request);
+  } else if (!request.gpu.empty()) {
+    execute(db, fmt::format("DELETE FROM measurements WHERE {}", kOfGpu), request.gpu);
   }
   if (!request.current_templates.empty()) delete_other_templates(db, request.current_templates);
 }

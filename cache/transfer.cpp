@@ -22,8 +22,10 @@ namespace fs = std::filesystem;
 constexpr const char* kCannotImport = "cannot import a tuning cache";
 
 // Joins a row `s` of `source` to the ids that its key has in `main`.
+// Results of the host device stay behind, as its binaries do.
 constexpr const char* kMapGpuProblemToolchain =
-    " JOIN source.gpus sg ON sg.id = s.gpu_id JOIN main.gpus g ON g.identity = sg.identity"
+    " JOIN source.gpus sg ON sg.id = s.gpu_id AND sg.arch <> 'host' AND sg.arch NOT LIKE 'host+%'"
+    " JOIN main.gpus g ON g.identity = sg.identity"
     " JOIN source.problems sp ON sp.id = s.problem_id JOIN main.problems p ON p.text = sp.text"
     " JOIN source.toolchains st ON st.id = s.toolchain_id"
     " JOIN main.toolchains t ON t.template_digest = st.template_digest"
@@ -42,7 +44,8 @@ constexpr const char* kMapAdmission =
 void copy_keys(SQLite::Database& db) {
   execute(db,
           "INSERT OR IGNORE INTO main.gpus (identity, name, arch, num_sms, memory_bytes)"
-          " SELECT identity, name, arch, num_sms, memory_bytes FROM source.gpus");
+          " SELECT identity, name, arch, num_sms, memory_bytes FROM source.gpus"
+          " WHERE arch <> 'host' AND arch NOT LIKE 'host+%'");
   execute(db,
           "INSERT OR IGNORE INTO main.problems (text, shape, kv_min, kv_max)"
           " SELECT text, shape, kv_min, kv_max FROM source.problems");

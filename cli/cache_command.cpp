@@ -97,9 +97,8 @@ int export_file(const Workplace& workplace, const CacheFlags& flags) {
 
 int path(const Workplace& workplace, const CacheFlags& flags) {
   const std::string file = workplace.cache_file().string();
-  std::string text = file + "\n";
-  for (const std::string& base : workplace.options.cache_bases) text += base + " (base)\n";
-  output(flags, Json{{"path", file}, {"bases", workplace.options.cache_bases}}, text);
+  // The file alone, so that it can be handed to another program.
+  output(flags, Json{{"path", file}, {"bases", workplace.options.cache_bases}}, file + "\n");
   return kExitDone;
 }
 

@@ -165,6 +165,11 @@ std::string free_backup_name(const std::string& path) {
 
 int prune(const Workplace& workplace, const ShipFlags& flags) {
   const auto store = workplace.open_cache_if_present();
+  if (store->is_in_memory()) {
+    throw CacheError("there is no cache to prune",
+                     fmt::format("path={}", workplace.cache_file().string()),
+                     "name another file with --cache");
+  }
   const PruneRequest request = prune_request(*store, flags);
   std::string backup;
   if (!flags.dry_run && !flags.no_backup && !store->is_in_memory()) {
@@ -195,7 +200,8 @@ int prune(const Workplace& workplace, const ShipFlags& flags) {
 void add_prune_flags(CLI::App* command, ShipFlags* flags) {
   command->add_flag("--older-templates", flags->older_templates,
                     "Results of kernels that this attune has in another form");
-  command->add_option("--gpu", flags->prune.gpu, "Results of GPUs whose name contains this");
+  command->add_option("--gpu", flags->prune.gpu,
+                      "Results of GPUs whose name contains this; with --problem that of theirs");
   command->add_option("--problem", flags->prune.problem, "Results of one problem");
   command->add_flag("--failures", flags->prune.failures, "Remembered compile failures");
   command

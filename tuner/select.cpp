@@ -205,6 +205,9 @@ std::optional<Selection> select_winner(const Problem& problem,
 }
 
 bool serves_better(const WinnerHit& a, const WinnerHit& b) {
+  // Times of two GPUs do not compare; what the asked one has is its own.
+  const bool a_is_own = a.freshness != Freshness::kOtherGpu;
+  if (a_is_own != (b.freshness != Freshness::kOtherGpu)) return a_is_own;
   if (a.match != b.match) return a.match == Match::kExact;
   const bool a_is_newer = a.winner.created_at > b.winner.created_at;
   const Winner& newer = a_is_newer ? a.winner : b.winner;

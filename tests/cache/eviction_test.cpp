@@ -223,6 +223,13 @@ TEST_F(Prune, OfAProblemKeepsTheTimesThatAnotherRangeNeeds) {
   EXPECT_EQ(hit->winner.measurements.size(), 1u);
 }
 
+// A time is filed under the problem at its one length, which may be asked for by itself.
+TEST_F(Prune, OfAProblemAtOneLengthKeepsTheTimesThatARangeNeeds) {
+  Problem point = bulky_winner(1, "one").problem;
+  point.kv = {4096, 4096};
+  EXPECT_EQ(store_->prune({.problem = point.text()}).measurements, 0);
+}
+
 TEST_F(Prune, OfOlderTemplatesKeepsTheCurrentOnes) {
   store_->prune({.current_templates = {sample_toolchain().template_digest}});
   EXPECT_EQ(kept({"one", "two", "loose"}), (std::set<std::string>{"one", "loose"}));

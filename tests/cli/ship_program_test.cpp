@@ -227,10 +227,17 @@ TEST_F(ShipProgram, PruneSaysWhatWouldGoAndKeepsABackup) {
   EXPECT_EQ(dry.json()["winners"], 1);
   EXPECT_EQ(dry.json()["backup"], nullptr);
   EXPECT_EQ(read_file(cache()), before);
+  // Both flags: what both hold for.
+  const auto neither = run({"cache", "prune", "--gpu", "H100", "--problem", kTuned, "--dry-run",
+                            "--json", cache_flag()});
+  EXPECT_EQ(neither.json()["winners"], 0);
+  const std::string none = (folder_ / "none.db").string();
+  EXPECT_EQ(run({"cache", "prune", "--gpu", "H100", "--cache", none}).exit_code, 1);
   const auto pruned = run({"cache", "prune", "--gpu", "H100", "--json", cache_flag()}).json();
   EXPECT_EQ(pruned["winners"], 1);
   EXPECT_EQ(run({"cache", "list", "--json", cache_flag()}).json()["winners"].size(), 1U);
   const std::string backup = pruned["backup"];
+  EXPECT_EQ(fs::status(backup).permissions(), fs::perms(0600));
   EXPECT_EQ(run({"cache", "list", "--json", "--cache", backup}).json()["winners"].size(), 2U);
   EXPECT_EQ(run({"cache", "prune", "--older-templates", "--json", cache_flag()}).json()["winners"],
             0);

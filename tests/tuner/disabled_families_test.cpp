@@ -74,6 +74,14 @@ TEST(ServesBetter, ExactBeforeNearestThenTheMoreRecent) {
   EXPECT_FALSE(serves_better(old_exact, new_exact));
 }
 
+TEST(ServesBetter, TheGpusOwnBeforeThatOfAnother) {
+  const WinnerHit own = hit(Match::kNearestShape, "2025-01-01T00:00:00Z", {10, 10});
+  WinnerHit sibling = hit(Match::kExact, "2025-01-02T00:00:00Z", {5, 5});
+  sibling.freshness = Freshness::kOtherGpu;
+  EXPECT_TRUE(serves_better(own, sibling));
+  EXPECT_FALSE(serves_better(sibling, own));
+}
+
 TEST(ServesBetter, AnOlderWinnerThatIsClearlyFasterEverywhereStays) {
   const WinnerHit older = hit(Match::kExact, "2025-01-01T00:00:00Z", {10, 10});
   const WinnerHit slower = hit(Match::kExact, "2025-01-02T00:00:00Z", {12, 11});
