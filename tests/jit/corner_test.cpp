@@ -40,7 +40,11 @@ TEST_P(CornerTest, CompilesTheCornersOfEveryFamily) {
           device.arch != "sm_120" ||
           (family.name != "oneround" && (family.name != "swapab" || head_dim < 256));
       EXPECT_EQ(configs.empty(), !has_room) << family.name << " head_dim " << head_dim;
+      // All of what is served today, every second one elsewhere.
+      bool is_tried = false;
       for (const KernelConfig& config : configs) {
+        is_tried = device.arch == "sm_90a" || !is_tried;
+        if (!is_tried) continue;
         // Both layouts, as far as the family has them, with and without softcap, in turn.
         const bool odd = variants.size() % 2 == 1;
         const bool ring = odd && !family.static_limits(config, head_dim, KvLayout::kRing);
