@@ -119,6 +119,29 @@ fs::path free_damaged_name(const fs::path& file) {
   return name;
 }
 
+// A file that another process has moved aside since is not a forbidden one.
+bool is_allowed(const fs::path& path, int mode) {
+  return ::faccessat(AT_FDCWD, path.c_str(), mode, AT_EACCESS) == 0 || errno == ENOENT;
+}
+
+// The status of the file, which is created where there is none.
+struct stat find_or_create(const fs::path& file) {
+  // Another process may create or move it aside between two steps, though hardly each time.
+  constexpr int kMaxAttempts = 3;
+  for (int attempt = 1;; ++attempt) {
+    struct stat status {};
+    if (::stat(file.c_str(), &status) == 0) return status;
+    // O_EXCL does not follow a dangling link, which could lead anywhere.
+    const Descriptor created(
+        ::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
+    const int error = created.get() < 0 ? errno : 0;
+    if (::stat(file.c_str(), &status) == 0) return status;
+    if (attempt < kMaxAttempts && (error == 0 || error == EEXIST)) continue;
+    throw CacheError("cannot create tuning cache",
+                     fmt::format("path={} ({})", file.string(), reason(error)), kChooseAnother);
+  }
+}
+
 }  // namespace
 
 std::optional<FileIdentity> file_identity(const fs::path& path) {
@@ -161,24 +184,13 @@ void require_trusted_file(const fs::path& file) {
 }
 
 bool prepare_file(const fs::path& file) {
-  struct stat status {};
-  if (::stat(file.c_str(), &status) != 0) {
-    // O_EXCL does not follow a dangling link, which could lead anywhere.
-    const Descriptor created(
-        ::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
-    const int error = created.get() < 0 ? errno : 0;
-    if (::stat(file.c_str(), &status) != 0) {
-      throw CacheError("cannot create tuning cache",
-                       fmt::format("path={} ({})", file.string(), reason(error)), kChooseAnother);
-    }
-  }
+  const struct stat status = find_or_create(file);
   if (!S_ISREG(status.st_mode)) {
     throw CacheError("cannot open tuning cache",
                      fmt::format("path={} (not a regular file)", file.string()), kChooseAnother);
   }
   require_own_files(file, status);
-  return ::faccessat(AT_FDCWD, file.c_str(), R_OK | W_OK, AT_EACCESS) == 0 &&
-         ::faccessat(AT_FDCWD, file.parent_path().c_str(), W_OK | X_OK, AT_EACCESS) == 0;
+  return is_allowed(file, R_OK | W_OK) && is_allowed(file.parent_path(), W_OK | X_OK);
 }
 
 bool is_network_file_system(const fs::path& directory) {

@@ -100,13 +100,16 @@ std::unique_ptr<SQLite::Database> connect_with_rollback(const std::string& path,
   return db;
 }
 
+// `identity` of the file that was prepared: where another one takes its place meanwhile, its journal
+// mode is in use by others and stays.
 std::unique_ptr<SQLite::Database> connect_read_write(const std::string& path,
+                                                     const std::optional<FileIdentity>& identity,
                                                      const std::string& vfs) {
   if (!is_network_file_system(fs::path(path).parent_path())) {
     try {
       if (auto db = connect_with_wal(path, vfs)) return db;
     } catch (const SQLite::Exception& error) {
-      if (!refuses_wal(error)) throw;
+      if (!refuses_wal(error) || file_identity(path) != identity) throw;
     }
   }
   return connect_with_rollback(path, vfs);
@@ -193,10 +196,21 @@ void refuse_foreign_file(const std::string& path, const SQLite::Exception& error
                    "name another file with --cache; a cache's name ends in .db", SQLITE_NOTADB);
 }
 
+bool is_replaced(const DatabaseFile& file) {
+  return !file.identity || file_identity(file.path) != file.identity;
+}
+
+void connect_current(DatabaseFile& file, const std::string& vfs) {
+  file.db = connect_read_write(file.path, file.identity, vfs);
+  upgrade(*file.db, file.path);
+  require_current_schema(*file.db, file.path);
+  file.log_identity = file_identity(log_path(file.path));
+}
+
 }  // namespace
 
 bool has_lost_its_file(const DatabaseFile& file) {
-  return file_identity(file.path) != file.identity ||
+  return is_replaced(file) ||
          (file.log_identity && file_identity(log_path(file.path)) != file.log_identity);
 }
 
@@ -256,9 +270,10 @@ DatabaseFile open_base(const fs::path& path, const Warn& warn) {
 
 DatabaseFile open_database(const fs::path& path, const Warn& warn, const std::string& vfs) {
   const std::string absolute = fs::absolute(path).lexically_normal().string();
-  // A second damaged file in a row can come from another process, a third is the disk.
+  // A second damaged or vanished file in a row can come from another process, a third is the disk.
   constexpr int kMaxAttempts = 3;
   for (int attempt = 1;; ++attempt) {
+    const bool is_last = attempt == kMaxAttempts;
     prepare_directory(fs::path(absolute).parent_path());
     const bool writable = prepare_file(absolute);
     DatabaseFile file{nullptr,
@@ -269,18 +284,17 @@ DatabaseFile open_database(const fs::path& path, const Warn& warn, const std::st
                       std::nullopt};
     try {
       if (!writable) return open_database_read_only(absolute);
-      file.db = connect_read_write(absolute, vfs);
-      upgrade(*file.db, absolute);
-      require_current_schema(*file.db, absolute);
-      file.log_identity = file_identity(log_path(absolute));
-      return file;
+      connect_current(file, vfs);
+      if (is_last || !is_replaced(file)) return file;
     } catch (const SQLite::Exception& error) {
-      refuse_foreign_file(absolute, error);
-      if (!is_damage(error) || !writable || attempt == kMaxAttempts) {
+      // Another process may have moved the file aside at any moment since we looked at it.
+      const bool replaced = is_replaced(file);
+      if (!replaced) refuse_foreign_file(absolute, error);
+      if (is_last || (!replaced && (!writable || !is_damage(error)))) {
         throw cache_error("cannot open tuning cache", absolute, error);
       }
+      if (!replaced) move_damaged_aside(std::move(file), warn);
     }
-    move_damaged_aside(std::move(file), warn);
   }
 }
 

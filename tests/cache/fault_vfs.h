@@ -37,8 +37,10 @@ class FaultVfs {
   int shared_memory_error = SQLITE_OK;
   int read_error = SQLITE_OK;
   std::function<void(int)> on_write;  // before write number n
+  std::function<void(int)> on_open;   // before file number n is opened
 
   int num_writes = 0;
+  int num_opens = 0;
   bool has_failed() const { return fail_from > 0 && num_writes >= fail_from; }
 
  private:
@@ -60,6 +62,8 @@ class FaultVfs {
     auto* owner = static_cast<FaultVfs*>(vfs->pAppData);
     std::memset(file, 0, sizeof(File));
     of(file).owner = owner;
+    ++owner->num_opens;
+    if (owner->on_open) owner->on_open(owner->num_opens);
     const int status = owner->real_->xOpen(owner->real_, name, real(file), flags, out);
     if (real(file)->pMethods != nullptr) file->pMethods = &kMethods;
     return status;

@@ -188,5 +188,35 @@ TEST_F(FileFaults, FilesThatVanishCostNoRequest) {
   EXPECT_TRUE(store->verify().problems.empty());
 }
 
+// Another process moves the file aside while this one opens it, at every file that SQLite opens for
+// that, and may have its own fresh file in use already.
+TEST_F(FileFaults, AFileThatIsMovedWhileItIsOpenedCostsNothing) {
+  int last = 0;
+  for (const bool is_used_by_another : {false, true}) {
+    for (int at = 1; at == 1 || at <= last; ++at) {
+      SCOPED_TRACE(at);
+      const testing::TempDir dir;
+      const fs::path path = dir / "tune.db";
+      testing::make_cache(path);
+      FaultVfs faults;
+      std::unique_ptr<TuneStore> another;
+      faults.on_open = [&](int number) {
+        if (number != at) return;
+        fs::rename(path, dir / "aside");
+        if (is_used_by_another) another = TuneStore::open(path);
+      };
+      Warnings warnings;
+      const auto store = TuneStore::open(path, warnings.sink());
+      last = faults.num_opens;
+      faults.on_open = {};
+      store->put_winner(sample_gpu(), sample_winner());
+      EXPECT_TRUE(!another || has(*another, sample_problem()));
+      EXPECT_TRUE(has(*TuneStore::open(path), sample_problem()));
+      EXPECT_EQ(warnings.count(), 0u);
+    }
+  }
+  EXPECT_GE(last, 2);
+}
+
 }  // namespace
 }  // namespace attune
