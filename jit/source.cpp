@@ -129,17 +129,6 @@ write_state(const __grid_constant__ attune::StateParams p) {{
 }}
 )";
 
-// Digest of templates together with what else kernels on an architecture are made of.
-Digest digest_on(const Digest& templates, const std::string& arch) {
-  if (!is_host_arch(arch)) return templates;
-  std::string all = templates.text();
-  for (const EmbeddedFile& file : embedded_files()) {
-    if (!file.name.starts_with("templates/host/")) continue;
-    all += fmt::format("{}:{}\n", file.name, digest_of(file.text).text());
-  }
-  return digest_of(all);
-}
-
 // ptxas holds a kernel to as few registers as let several CTAs share an SM, and spills to get there. It
 // does not know of dynamic shared memory, so `splitkv` tells it where one is all. An invariant kernel has
 // one CTA on an SM of most architectures, and its config is not free to avoid the spill: its BLOCK_N
@@ -193,7 +182,7 @@ Source attention_source(const Variant& variant) {
   }
   if (family.only_arch == kWgmmaArch) source.text.insert(0, kWgmmaDefine);
   if (variant.shared_slots) source.text.insert(0, kSharedSlotsDefine);
-  source.headers = included_files(source.text, find_embedded);
+  source.headers = embedded_headers(source.text);
   return source;
 }
 
@@ -203,7 +192,7 @@ Source probe_source(const std::string& arch) {
   source.text = fmt::format(kProbeText, fmt::arg("fill_bytes", sizeof(FillParams)),
                             fmt::arg("probe_bytes", sizeof(ProbeParams)));
   if (arch == kWgmmaArch) source.text.insert(0, kWgmmaDefine);
-  source.headers = included_files(source.text, find_embedded);
+  source.headers = embedded_headers(source.text);
   return source;
 }
 
@@ -218,7 +207,7 @@ Source prologue_source(int head_dim, KvLayout layout) {
   source.text = fmt::format(kPrologueText, fmt::arg("params_bytes", sizeof(PrologueParams)),
                             fmt::arg("symbol", source.split_symbol), fmt::arg("head_dim", head_dim),
                             fmt::arg("layout", enumerator_of(layout)));
-  source.headers = included_files(source.text, find_embedded);
+  source.headers = embedded_headers(source.text);
   return source;
 }
 
@@ -227,14 +216,28 @@ Source state_source() {
   source.split_symbol = "write_state";
   source.symbols = {source.split_symbol};
   source.text = fmt::format(kStateText, fmt::arg("params_bytes", sizeof(StateParams)));
-  source.headers = included_files(source.text, find_embedded);
+  source.headers = embedded_headers(source.text);
   return source;
+}
+
+std::vector<EmbeddedFile> embedded_headers(std::string_view text) {
+  return included_files(text, find_embedded);
 }
 
 std::vector<EmbeddedFile> included_files(std::string_view text, const FindFile& find) {
   std::vector<EmbeddedFile> files;
   collect_headers(text, find, &files);
   return files;
+}
+
+Digest digest_on(const Digest& templates, const std::string& arch) {
+  if (!is_host_arch(arch)) return templates;
+  std::string all = templates.text();
+  for (const EmbeddedFile& file : embedded_files()) {
+    if (!file.name.starts_with("templates/host/")) continue;
+    all += fmt::format("{}:{}\n", file.name, digest_of(file.text).text());
+  }
+  return digest_of(all);
 }
 
 Digest template_digest(const Family& family, const std::string& arch) {

@@ -45,11 +45,15 @@ Source state_source();
 // line.
 using FindFile = std::function<const EmbeddedFile*(std::string_view name)>;
 std::vector<EmbeddedFile> included_files(std::string_view text, const FindFile& find);
+// The same of the embedded files.
+std::vector<EmbeddedFile> embedded_headers(std::string_view text);
 
 // Digest of all that a family's kernels are made of on an architecture: Family::template_digest(),
 // on the host also templates/host/.
 Digest template_digest(const Family& family, const std::string& arch);
 // The same of the prologue and the state kernel.
 Digest prologue_digest(const std::string& arch);
+// Digest of templates together with what else kernels on an architecture are made of.
+Digest digest_on(const Digest& templates, const std::string& arch);
 
 }  // namespace attune

@@ -1,0 +1,52 @@
+#include "jit/linear.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "common/error.h"
+
+namespace attune {
+namespace {
+
+// Rows of bf16 in boxes of one panel.
+TensorMap row_map(Device& device, DevicePtr address, int columns, int rows, int box_rows) {
+  TensorMapSpec spec;
+  spec.rank = 2;
+  spec.address = address;
+  spec.size = {static_cast<std::uint64_t>(columns), static_cast<std::uint64_t>(rows)};
+  spec.stride_bytes = {static_cast<std::uint64_t>(columns) * kBytesPerElement};
+  spec.box = {kLinearColumns, static_cast<std::uint32_t>(box_rows)};
+  spec.swizzle = TensorMapSwizzle::k128;
+  return device.tensor_map(spec);
+}
+
+}  // namespace
+
+void launch_linear(Device& device, const LinearKernel& linear, const LinearArgs& args,
+                   StreamHandle stream) {
+  const LinearShape& shape = linear.shape;
+  if (args.num_tokens < 1 || args.num_tokens > linear.config.block_m) {
+    throw InvalidArgument("cannot launch a linear layer",
+                          fmt::format("num_tokens={}", args.num_tokens),
+                          fmt::format("its kernel takes 1 to {}", linear.config.block_m));
+  }
+  const int box = linear.plan.outputs_per_pass;
+  LinearParams p{};
+  p.weight_map = row_map(device, args.weights, shape.in_features, shape.weight_rows(), box);
+  p.short_weight_map =
+      row_map(device, args.weights, shape.in_features, shape.weight_rows(), std::max(1, box - 1));
+  p.input_map =
+      row_map(device, args.input, shape.in_features, args.num_tokens, linear.config.block_m);
+  p.out = reinterpret_cast<void*>(args.out);
+  p.out_stride = shape.out_features;
+  p.num_tokens = args.num_tokens;
+  p.in_features = shape.in_features;
+  p.out_features = shape.out_features;
+  p.num_passes = linear.plan.num_passes;
+  p.outputs_per_pass = box;
+  p.softcap = args.softcap;
+  device.launch(linear.kernel, linear.plan.launch, &p, stream);
+}
+
+}  // namespace attune

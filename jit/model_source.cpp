@@ -1,0 +1,117 @@
+#include "jit/model_source.h"
+
+#include <array>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "common/error.h"
+#include "templates/model_plan.h"
+
+namespace attune {
+namespace {
+
+constexpr std::string_view kLinearText =
+    R"(#include "templates/linear.cuh"
+
+constexpr attune::KernelConfig kConfig{{
+    .block_m = {block_m}, .block_n = {block_n}, .num_stages = {num_stages}, .num_warps = {num_warps}}};
+static_assert(sizeof(attune::LinearParams) == {params_bytes}, "host and device disagree on LinearParams");
+static_assert(attune::linear_smem_bytes(kConfig) == {smem_bytes}, "host and device disagree on smem");
+
+extern "C" __global__ void __launch_bounds__({threads}, 1)
+{symbol}(const __grid_constant__ attune::LinearParams p) {{
+  attune::linear<kConfig, attune::LinearEpilogue::{epilogue}>(p);
+}}
+)";
+
+constexpr std::string_view kResidualText =
+    R"(#include "templates/residual.cuh"
+
+static_assert(sizeof(attune::ResidualParams) == {params_bytes}, "host and device disagree on ResidualParams");
+
+extern "C" __global__ void __launch_bounds__(attune::kResidualThreads)
+residual_c{chunks}(const __grid_constant__ attune::ResidualParams p) {{
+  attune::residual<{chunks}, false>(p);
+}}
+
+extern "C" __global__ void __launch_bounds__(attune::kResidualThreads)
+embed_c{chunks}(const __grid_constant__ attune::ResidualParams p) {{
+  attune::residual<{chunks}, true>(p);
+}}
+)";
+
+constexpr std::string_view kArgmaxText =
+    R"(#include "templates/argmax.cuh"
+
+static_assert(sizeof(attune::ArgmaxParams) == {params_bytes}, "host and device disagree on ArgmaxParams");
+
+extern "C" __global__ void __launch_bounds__(attune::kArgmaxThreads)
+argmax(const __grid_constant__ attune::ArgmaxParams p) {{
+  attune::argmax(p);
+}}
+)";
+
+struct EpilogueNames {
+  std::string_view symbol, enumerator;
+};
+EpilogueNames names_of(LinearEpilogue epilogue) {
+  switch (epilogue) {
+    case LinearEpilogue::kStore:
+      return {"store", "kStore"};
+    case LinearEpilogue::kGeglu:
+      return {"geglu", "kGeglu"};
+    case LinearEpilogue::kLogits:
+      return {"logits", "kLogits"};
+  }
+  throw InvalidArgument("unknown epilogue", fmt::format("value={}", static_cast<int>(epilogue)));
+}
+
+Source source_of(std::string text, std::vector<std::string> symbols) {
+  Source source;
+  source.text = std::move(text);
+  source.split_symbol = symbols.front();
+  source.symbols = std::move(symbols);
+  source.headers = embedded_headers(source.text);
+  return source;
+}
+
+}  // namespace
+
+Source linear_source(const KernelConfig& config, LinearEpilogue epilogue) {
+  const LinearShape any{.out_features = 1, .in_features = 8, .epilogue = epilogue};
+  if (const auto limit = linear_limits(any, config)) {
+    throw InvalidArgument("no linear kernel", limit->detail);
+  }
+  const EpilogueNames names = names_of(epilogue);
+  const std::string symbol = fmt::format("linear_{}_{}", names.symbol, text_of(config));
+  return source_of(
+      fmt::format(kLinearText, fmt::arg("block_m", config.block_m),
+                  fmt::arg("block_n", config.block_n), fmt::arg("num_stages", config.num_stages),
+                  fmt::arg("num_warps", config.num_warps),
+                  fmt::arg("params_bytes", sizeof(LinearParams)),
+                  fmt::arg("smem_bytes", linear_smem_bytes(config)),
+                  fmt::arg("threads", config.num_warps * kWarpSize), fmt::arg("symbol", symbol),
+                  fmt::arg("epilogue", names.enumerator)),
+      {symbol});
+}
+
+Source residual_source(int hidden) {
+  const int chunks = residual_chunks(hidden);
+  return source_of(fmt::format(kResidualText, fmt::arg("params_bytes", sizeof(ResidualParams)),
+                               fmt::arg("chunks", chunks)),
+                   {fmt::format("residual_c{}", chunks), fmt::format("embed_c{}", chunks)});
+}
+
+Source argmax_source() {
+  return source_of(fmt::format(kArgmaxText, fmt::arg("params_bytes", sizeof(ArgmaxParams))),
+                   {"argmax"});
+}
+
+Digest model_digest(const std::string& arch) {
+  constexpr std::array<std::string_view, 3> kEntryFiles = {
+      "templates/linear.cuh", "templates/residual.cuh", "templates/argmax.cuh"};
+  return digest_on(template_digest_of(kEntryFiles), arch);
+}
+
+}  // namespace attune

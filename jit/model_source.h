@@ -1,0 +1,24 @@
+// The translation units of a model's kernels beside its attention.
+#pragma once
+
+#include <string>
+
+#include "jit/source.h"
+#include "templates/linear_config.h"
+
+namespace attune {
+
+// Symbol: "linear_store_m8n48s4w8". Throws InvalidArgument where the template refuses the config.
+Source linear_source(const KernelConfig& config, LinearEpilogue epilogue);
+
+// A step of the residual stream for rows of `hidden` elements. Symbols: "residual_c3" and "embed_c3".
+// Throws InvalidArgument where the template has limits.
+Source residual_source(int hidden);
+
+// Symbol: "argmax".
+Source argmax_source();
+
+// Digest of all that these kernels are made of on an architecture.
+Digest model_digest(const std::string& arch);
+
+}  // namespace attune

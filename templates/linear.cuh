@@ -1,0 +1,279 @@
+// Computes  y = W x for up to BLOCK_M tokens, with W read once.
+// Grid      CTAs, each with a share of the outputs that is equal to one. Threads: kLinearWarps * 32.
+// Tiles     a slot has 64 columns of the pass's rows of W and of all tokens, with the 128-byte
+//           swizzle, by bulk tensor copies. A warp has num_stages slots of its own and panels warp,
+//           warp + kLinearWarps, ... of every row: no warp waits for another but to add up.
+// Fragments W is the left operand of mma.sync, so that 8 tokens fill it. A lane loads 16 bytes of a
+//           row at once, and both operands of an mma take the same columns in the same order: which
+//           column is which k is free. So no ldmatrix, and the rows that a lane group reads are
+//           permuted for the banks (lane_row).
+// Smem      slots | partial sums of the warps | barriers.
+// Sync      full barriers of the slots; before a pass's partial sums are written, those of the pass
+//           before it have been read, and before they are added all are there: __syncthreads both.
+// Overlap   the first slots of W are under way before griddepcontrol.wait.
+// Bits      of an output depend on its row of W, its token's x, and in_features alone: sums run over
+//           the same columns in the same order whatever the tokens, the config and the CTAs.
+// Limits    linear_limits (model_plan.h).
+#pragma once
+
+#include "templates/device/bf16.cuh"
+#include "templates/device/mma.cuh"
+#include "templates/device/ptx.cuh"
+#include "templates/device/ptx_hopper.cuh"
+#include "templates/device/softmax.cuh"
+#include "templates/linear_config.h"
+#include "templates/model_params.h"
+
+namespace attune {
+
+// z * (1 + tanh(u)) / 2 is z / (1 + exp(-2 u)), without the difference that cancels for u << 0.
+__device__ __forceinline__ float gelu_tanh(float z) {
+  constexpr float kSqrt2OverPi = 0.79788456080286535588f;
+  const float u = kSqrt2OverPi * __fmaf_rn(0.044715f * z * z, z, z);
+  return z * rcp(1.0f + ex2(-2.0f * kLog2E * u));
+}
+
+template <KernelConfig kConfig, LinearEpilogue kEpilogue>
+struct Linear {
+  static constexpr int BLOCK_M = kConfig.block_m;
+  static constexpr int BLOCK_N = kConfig.block_n;
+  static constexpr int kStages = kConfig.num_stages;
+  static constexpr int kWarps = kConfig.num_warps;
+  static constexpr int kTokenTiles = BLOCK_M / kMmaTokens;
+  static constexpr int kRowTiles = BLOCK_N / kMmaRows;
+  static constexpr int kRowsPerOutput = linear_rows_per_output(kEpilogue);
+  static constexpr int kOutputs = BLOCK_N / kRowsPerOutput;  // most of a pass
+  static constexpr int kSlotBytes = linear_slot_bytes(kConfig);
+  static constexpr int kInputOffset = BLOCK_N * kLinearRowBytes;
+  static constexpr int kPartialOffset = kWarps * kStages * kSlotBytes;
+  static constexpr int kBarrierOffset = kPartialOffset + 4 * linear_partials(kConfig);
+  static_assert(kWarps == kLinearWarps, "sums depend on it");
+  static_assert(BLOCK_M == 8 || BLOCK_M == 16);
+  static_assert(BLOCK_N % kMmaRows == 0 && kOutputs % 8 == 0, "boxes begin at a swizzle");
+  static_assert(kBarrierOffset + kWarps * kStages * 8 == linear_smem_bytes(kConfig));
+
+  const LinearParams& p;
+  unsigned char* const smem;
+  const int warp = threadIdx.x / kWarpSize;
+  const int lane = threadIdx.x % kWarpSize;
+  const int num_panels = (p.in_features + kLinearColumns - 1) / kLinearColumns;
+  int first_output;
+  int num_outputs;
+
+  // A step is one slot: a panel of a pass.
+  struct Place {
+    int pass = 0;
+    int panel;
+    int step = 0;
+  };
+  Place next;  // to be copied
+
+  float sums[kRowTiles][kTokenTiles][4];
+
+  __device__ __forceinline__ Linear(const LinearParams& params, unsigned char* shared)
+      : p(params), smem(shared) {
+    const int64 outputs = p.out_features;
+    first_output = static_cast<int>(blockIdx.x * outputs / gridDim.x);
+    num_outputs = static_cast<int>((blockIdx.x + 1) * outputs / gridDim.x) - first_output;
+    next.panel = warp;
+    if (lane == 0) {
+      for (int slot = 0; slot < kStages; ++slot) mbarrier_init(barrier(slot), 1);
+      fence_mbarrier_init();
+    }
+    __syncwarp();
+  }
+
+  // Outputs of a pass, relative to the CTA's first: long passes come first.
+  __device__ __forceinline__ int num_long_passes() const {
+    return p.num_passes - (p.num_passes * p.outputs_per_pass - num_outputs);
+  }
+  __device__ __forceinline__ int pass_begin(int pass) const {
+    return pass * p.outputs_per_pass - max(0, pass - num_long_passes());
+  }
+  __device__ __forceinline__ int pass_outputs(int pass) const {
+    return p.outputs_per_pass - (pass < num_long_passes() ? 0 : 1);
+  }
+
+  __device__ __forceinline__ bool is_there(const Place& place) const {
+    return place.pass < p.num_passes && place.panel < num_panels;
+  }
+  __device__ __forceinline__ void advance(Place& place) const {
+    ++place.step;
+    place.panel += kWarps;
+    if (place.panel >= num_panels) {
+      place.panel = warp;
+      ++place.pass;
+    }
+  }
+
+  __device__ __forceinline__ int slot_offset(int step) const {
+    return (warp * kStages + step % kStages) * kSlotBytes;
+  }
+  __device__ __forceinline__ uint32 barrier(int slot) const {
+    return smem_address(smem) + kBarrierOffset + (warp * kStages + slot) * 8;
+  }
+
+  // W of a step; the barrier expects x too.
+  __device__ __forceinline__ void copy_weights(const Place& place) const {
+    const uint32 full = barrier(place.step % kStages);
+    const uint32 slot = smem_address(smem) + slot_offset(place.step);
+    const int outputs = pass_outputs(place.pass);
+    const int row = first_output + pass_begin(place.pass);
+    const TensorMap& map = outputs == p.outputs_per_pass ? p.weight_map : p.short_weight_map;
+    mbarrier_arrive_expect_tx(full, (outputs * kRowsPerOutput + BLOCK_M) * kLinearRowBytes);
+#pragma unroll
+    for (int part = 0; part < kRowsPerOutput; ++part) {
+      const int at[2] = {place.panel * kLinearColumns, row + part * p.out_features};
+      cp_async_bulk_tensor_load_once<2>(slot + part * kOutputs * kLinearRowBytes, &map, at, full);
+    }
+  }
+  __device__ __forceinline__ void copy_input(const Place& place) const {
+    const int at[2] = {place.panel * kLinearColumns, 0};
+    cp_async_bulk_tensor_load<2>(smem_address(smem) + slot_offset(place.step) + kInputOffset,
+                                 &p.input_map, at, barrier(place.step % kStages));
+  }
+
+  // Fills all slots: W does not depend on the kernel in front, x does.
+  __device__ __forceinline__ void start() {
+    Place place = next;
+    if (lane == 0) {
+      for (; place.step < kStages && is_there(place); advance(place)) copy_weights(place);
+    }
+    griddepcontrol_wait();
+    griddepcontrol_launch_dependents();
+    for (; next.step < kStages && is_there(next); advance(next)) {
+      if (lane == 0) copy_input(next);
+    }
+  }
+
+  // The slot that was read is filled again.
+  __device__ __forceinline__ void refill() {
+    __syncwarp();
+    if (!is_there(next)) return;
+    if (lane == 0) {
+      fence_proxy_async();  // the copies write what the warp has read, in another proxy
+      copy_weights(next);
+      copy_input(next);
+    }
+    advance(next);
+  }
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int t = 0; t < kTokenTiles; ++t) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[m][t][i] = 0.0f;
+      }
+    }
+  }
+
+  // The row of eight that a lane group (lane / 4) stands for. Groups 2 i and 2 i + 1 load together;
+  // rows that differ by 4 lie in different halves of the banks.
+  __device__ __forceinline__ static int lane_row(int group) {
+    return group >> 1 | (group & 1) << 2;
+  }
+
+  __device__ __forceinline__ void multiply(int step) {
+    mbarrier_wait_parity(barrier(step % kStages), step / kStages & 1);
+    const int row = lane_row(lane / 4);
+    const unsigned char* const weights = smem + slot_offset(step) + row * kLinearRowBytes;
+    const unsigned char* const input = weights + kInputOffset;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int chunk = ((lane % 4 + 4 * half) ^ row) * 16;
+      uint4 x[kTokenTiles];
+#pragma unroll
+      for (int t = 0; t < kTokenTiles; ++t) {
+        x[t] = *reinterpret_cast<const uint4*>(input + t * kMmaTokens * kLinearRowBytes + chunk);
+      }
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) {
+        const unsigned char* const tile = weights + m * kMmaRows * kLinearRowBytes + chunk;
+        const uint4 low = *reinterpret_cast<const uint4*>(tile);
+        const uint4 high = *reinterpret_cast<const uint4*>(tile + 8 * kLinearRowBytes);
+        const uint32 first[4] = {low.x, high.x, low.y, high.y};
+        const uint32 second[4] = {low.z, high.z, low.w, high.w};
+#pragma unroll
+        for (int t = 0; t < kTokenTiles; ++t) {
+          mma_m16n8k16(sums[m][t], first, x[t].x, x[t].y);
+          mma_m16n8k16(sums[m][t], second, x[t].z, x[t].w);
+        }
+      }
+    }
+  }
+
+  // [kWarps, BLOCK_M, BLOCK_N]
+  __device__ __forceinline__ float* partials() const {
+    return reinterpret_cast<float*>(smem + kPartialOffset);
+  }
+
+  __device__ __forceinline__ void publish() const {
+    float* const to = partials() + warp * BLOCK_M * BLOCK_N + lane_row(lane / 4);
+#pragma unroll
+    for (int t = 0; t < kTokenTiles; ++t) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int token = t * kMmaTokens + lane_row(lane % 4 * 2 + i % 2);
+#pragma unroll
+        for (int m = 0; m < kRowTiles; ++m) {
+          to[token * BLOCK_N + m * kMmaRows + i / 2 * 8] = sums[m][t][i];
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ static float add_up(const float* from) {
+    float sum = from[0];
+#pragma unroll
+    for (int i = 1; i < kWarps; ++i) sum = __fadd_rn(sum, from[i * BLOCK_M * BLOCK_N]);
+    return sum;
+  }
+
+  __device__ __forceinline__ void write(int token, int output, int column) const {
+    const float* const row = partials() + token * BLOCK_N + output;
+    const float sum = add_up(row);
+    const int64 at = token * p.out_stride + column;
+    if constexpr (kEpilogue == LinearEpilogue::kLogits) {
+      static_cast<float*>(p.out)[at] =
+          p.softcap > 0.0f ? p.softcap * tanh_accurate(sum / p.softcap) : sum;
+    } else {
+      float value = sum;
+      if constexpr (kEpilogue == LinearEpilogue::kGeglu) {
+        value = round_bf16(gelu_tanh(round_bf16(sum))) * round_bf16(add_up(row + kOutputs));
+      }
+      static_cast<uint16*>(p.out)[at] = static_cast<uint16>(cvt_bf16x2(value, 0.0f));
+    }
+  }
+
+  __device__ __forceinline__ void finish(int pass) {
+    __syncthreads();
+    publish();
+    __syncthreads();
+    const int outputs = pass_outputs(pass);
+    const int column = first_output + pass_begin(pass);
+    for (int i = threadIdx.x; i < p.num_tokens * kOutputs; i += kWarps * kWarpSize) {
+      const int output = i % kOutputs;
+      if (output < outputs) write(i / kOutputs, output, column + output);
+    }
+  }
+};
+
+template <KernelConfig kConfig, LinearEpilogue kEpilogue>
+__device__ __forceinline__ void linear(const LinearParams& p) {
+  extern __shared__ __align__(1024) unsigned char smem[];
+  Linear<kConfig, kEpilogue> cta(p, smem);
+  cta.start();
+  int step = 0;
+  for (int pass = 0; pass < p.num_passes; ++pass) {
+    cta.clear();
+    for (int panel = cta.warp; panel < cta.num_panels; panel += kLinearWarps) {
+      cta.multiply(step++);
+      cta.refill();
+    }
+    cta.finish(pass);
+  }
+}
+
+}  // namespace attune

@@ -1,0 +1,57 @@
+// Arguments of the kernels of a model beside its attention, passed by value. Compiled by the host
+// compiler and by NVRTC. Strides are in elements; rows are contiguous.
+#pragma once
+
+#include "templates/params.h"
+
+namespace attune {
+
+struct LinearParams {
+  // W as bf16 [weight rows, in_features], in boxes of 64 columns and as many rows as most passes
+  // have outputs, and of one row less; x as bf16 [num_tokens, in_features], in boxes of 64 columns
+  // and BLOCK_M rows. Beyond the last column they fill zeros.
+  TensorMap weight_map, short_weight_map, input_map;
+
+  void* out;  // bf16 [num_tokens, out_features]; of logits float
+  int64 out_stride;
+  int num_tokens;    // 1 to BLOCK_M
+  int in_features;   // a multiple of 8
+  int out_features;  // of kGeglu half of the weight rows
+  // A CTA has the outputs [i * out_features / CTAs, (i + 1) * out_features / CTAs) in num_passes
+  // passes of outputs_per_pass or one less.
+  int num_passes;
+  int outputs_per_pass;
+  float softcap;  // of logits; 0: none
+};
+
+// One step of the residual stream h, for each token:
+//   h = bf16(h + bf16(norm(branch) * post_weight)); h = bf16(h * scalar); out = bf16(norm(h) *
+//   next_weight)
+// or, where a sequence begins its way through the layers, h = bf16(embedding[token] * scale).
+struct ResidualParams {
+  const uint16* branch;       // bf16 [num_tokens, hidden]; unused by the embedding
+  const uint16* post_weight;  // bf16 [hidden]
+  const uint16* scalar;       // bf16 [1]; null: none
+  const uint16* next_weight;  // bf16 [hidden]
+  uint16* stream;             // bf16 [num_tokens, hidden]
+  uint16* out;                // bf16 [num_tokens, hidden]
+  uint16* tap;                // bf16 [num_tokens, hidden], a copy of h; null: none
+  int64 tap_stride;
+
+  const int* tokens;        // [num_tokens]
+  const uint16* embedding;  // bf16 [vocabulary, hidden]
+  float embedding_scale;
+
+  int hidden;  // a multiple of 8
+  float eps;
+};
+
+// The first index of the largest value of each row.
+struct ArgmaxParams {
+  const float* logits;  // [rows, columns]
+  int64 stride;
+  int columns;
+  int* out;  // [rows]
+};
+
+}  // namespace attune

@@ -1,0 +1,82 @@
+#include "templates/model_plan.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "common/error.h"
+#include "templates/model_config.h"
+
+namespace attune {
+namespace {
+
+// Rows of W that make a CTA worth starting.
+constexpr int kLeastOutputs = 8;
+
+}  // namespace
+
+std::optional<Unsupported> linear_limits(const LinearShape& shape, const KernelConfig& config) {
+  if (config.block_m != 8 && config.block_m != kMaxLinearTokens) {
+    return Unsupported{fmt::format("block_m={} is neither 8 nor 16", config.block_m)};
+  }
+  // Rows of a box at most.
+  constexpr int kMostRows = 256;
+  if (config.block_n < kMmaRows || config.block_n % kMmaRows != 0 || config.block_n > kMostRows) {
+    return Unsupported{fmt::format("block_n={} is no multiple of {} up to {}", config.block_n,
+                                   kMmaRows, kMostRows)};
+  }
+  if (config.num_warps != kLinearWarps || config.num_stages < 1) {
+    return Unsupported{fmt::format("num_warps={} num_stages={}: warps are {}, stages at least 1",
+                                   config.num_warps, config.num_stages, kLinearWarps)};
+  }
+  if (shape.out_features < 1 || shape.in_features < 8 || shape.in_features % 8 != 0) {
+    return Unsupported{fmt::format("out_features={} in_features={}: at least 1, a multiple of 8",
+                                   shape.out_features, shape.in_features)};
+  }
+  return std::nullopt;
+}
+
+LinearPlan plan_linear(const LinearShape& shape, const KernelConfig& config, int num_sms) {
+  if (const auto limit = linear_limits(shape, config)) {
+    throw InvalidArgument("cannot plan a linear layer", limit->detail);
+  }
+  const int most = config.block_n / linear_rows_per_output(shape.epilogue);
+  const int num_ctas = std::clamp(shape.out_features / kLeastOutputs, 1, num_sms);
+  const int outputs = (shape.out_features + num_ctas - 1) / num_ctas;  // of the largest share
+  LinearPlan plan;
+  plan.num_passes = (outputs + most - 1) / most;
+  plan.outputs_per_pass = (outputs + plan.num_passes - 1) / plan.num_passes;
+  plan.launch.grid = {static_cast<unsigned>(num_ctas), 1, 1};
+  plan.launch.block = {static_cast<unsigned>(config.num_warps * kWarpSize), 1, 1};
+  plan.launch.smem_bytes = linear_smem_bytes(config);
+  plan.launch.programmatic = true;
+  return plan;
+}
+
+int residual_chunks(int hidden) {
+  const int chunks = (hidden + kResidualColumns - 1) / kResidualColumns;
+  if (hidden < 8 || hidden % 8 != 0 || chunks > kMaxResidualChunks) {
+    throw InvalidArgument(
+        "cannot plan a step of the residual stream", fmt::format("hidden={}", hidden),
+        fmt::format("it is a multiple of 8, at most {}", kMaxResidualChunks * kResidualColumns));
+  }
+  return chunks;
+}
+
+KernelLaunch plan_residual(int num_tokens) {
+  KernelLaunch launch;
+  launch.grid = {static_cast<unsigned>(num_tokens), 1, 1};
+  launch.block = {kResidualThreads, 1, 1};
+  launch.programmatic = true;
+  return launch;
+}
+
+KernelLaunch plan_argmax(int num_rows) {
+  KernelLaunch launch;
+  launch.grid = {static_cast<unsigned>(num_rows), 1, 1};
+  launch.block = {kArgmaxThreads, 1, 1};
+  launch.programmatic = true;
+  return launch;
+}
+
+}  // namespace attune

@@ -1,0 +1,42 @@
+// Launches of linear.cuh, residual.cuh and argmax.cuh: pure arithmetic.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "templates/family.h"
+#include "templates/launch_plan.h"
+#include "templates/linear_config.h"
+#include "templates/model_params.h"
+
+namespace attune {
+
+// y[num_tokens, out_features] = epilogue(W x); of kGeglu W has 2 * out_features rows.
+struct LinearShape {
+  int out_features = 0;
+  int in_features = 0;
+  LinearEpilogue epilogue = LinearEpilogue::kStore;
+
+  int weight_rows() const { return out_features * linear_rows_per_output(epilogue); }
+  friend bool operator==(const LinearShape&, const LinearShape&) = default;
+};
+
+// What the template's static_asserts and a launch of this shape refuse, if anything.
+std::optional<Unsupported> linear_limits(const LinearShape& shape, const KernelConfig& config);
+
+struct LinearPlan {
+  KernelLaunch launch;
+  int num_passes = 1;
+  int outputs_per_pass = 1;  // most of a pass: rows of a box
+};
+
+// One CTA an SM. Throws InvalidArgument where linear_limits refuses.
+LinearPlan plan_linear(const LinearShape& shape, const KernelConfig& config, int num_sms);
+
+// Chunks of a row that a thread of residual.cuh holds. Throws InvalidArgument where `hidden` is
+// outside of what it admits.
+int residual_chunks(int hidden);
+KernelLaunch plan_residual(int num_tokens);
+KernelLaunch plan_argmax(int num_rows);
+
+}  // namespace attune

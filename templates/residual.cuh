@@ -1,0 +1,116 @@
+// Computes  a step of the residual stream and the normed input of what follows (ResidualParams).
+// Grid      one CTA a token. Threads: kResidualThreads.
+// Registers a thread has chunks of 8 neighbouring elements, kChunks of them, a CTA's width apart.
+// Rounding  to bf16 after the norm, the sum, the scalar and the second norm, as the reference does;
+//           in fp32 in between.
+// Sync      griddepcontrol_wait: branch and stream are visible. Weights do not change and are loaded
+//           before it.
+// Bits      of a token depend on its values only.
+// Source    gemma4.md 2.1 to 2.3.
+#pragma once
+
+#include "templates/config.h"
+#include "templates/device/bf16.cuh"
+#include "templates/device/ptx.cuh"
+#include "templates/model_config.h"
+#include "templates/model_params.h"
+
+namespace attune {
+
+template <int kChunks>
+struct ResidualRow {
+  float values[kChunks][8];
+
+  // Element of chunk `i`, and whether the row has it.
+  __device__ __forceinline__ static int at(int i) {
+    return (i * kResidualThreads + threadIdx.x) * 8;
+  }
+
+  __device__ __forceinline__ void load(const uint16* row, int hidden) {
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) values[i][j] = 0.0f;
+      if (at(i) < hidden) load_bf16(values[i], row + at(i));
+    }
+  }
+  __device__ __forceinline__ void store(uint16* row, int hidden) const {
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      if (at(i) < hidden) store_bf16(row + at(i), values[i]);
+    }
+  }
+
+  template <typename Change>
+  __device__ __forceinline__ void change(const Change& to) {
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) values[i][j] = to(values[i][j], i, j);
+    }
+  }
+
+  // 1 / sqrt(mean of squares + eps), the same in all threads; `shared` has a float for each warp.
+  __device__ __forceinline__ float inverse_rms(float* shared, int hidden, float eps) const {
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) sum = __fmaf_rn(values[i][j], values[i][j], sum);
+    }
+#pragma unroll
+    for (int distance = kWarpSize / 2; distance > 0; distance /= 2) {
+      sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, distance));
+    }
+    if (threadIdx.x % kWarpSize == 0) shared[threadIdx.x / kWarpSize] = sum;
+    __syncthreads();
+    sum = shared[0];
+#pragma unroll
+    for (int i = 1; i < kResidualThreads / kWarpSize; ++i) sum = __fadd_rn(sum, shared[i]);
+    return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, static_cast<float>(hidden)), eps)));
+  }
+};
+
+template <int kChunks, bool kEmbeds>
+__device__ __forceinline__ void residual(const ResidualParams& p) {
+  using Row = ResidualRow<kChunks>;
+  __shared__ float sums[2][kResidualThreads / kWarpSize];
+  const int64 offset = static_cast<int64>(blockIdx.x) * p.hidden;
+  uint16* const stream = p.stream + offset;
+  Row next_weight;
+  next_weight.load(p.next_weight, p.hidden);
+  Row post_weight;
+  if constexpr (!kEmbeds) post_weight.load(p.post_weight, p.hidden);
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
+
+  Row h;
+  if constexpr (kEmbeds) {
+    h.load(p.embedding + static_cast<int64>(p.tokens[blockIdx.x]) * p.hidden, p.hidden);
+    h.change([&](float x, int, int) { return round_bf16(__fmul_rn(x, p.embedding_scale)); });
+  } else {
+    Row branch;
+    branch.load(p.branch + offset, p.hidden);
+    h.load(stream, p.hidden);
+    const float inverse = branch.inverse_rms(sums[0], p.hidden, p.eps);
+    h.change([&](float x, int i, int j) {
+      const float normed = __fmul_rn(branch.values[i][j], inverse);
+      return round_bf16(__fadd_rn(x, round_bf16(__fmul_rn(normed, post_weight.values[i][j]))));
+    });
+    if (p.scalar != nullptr) {
+      const float scalar = __uint_as_float(static_cast<uint32>(*p.scalar) << 16);
+      h.change([&](float x, int, int) { return round_bf16(__fmul_rn(x, scalar)); });
+    }
+  }
+  h.store(stream, p.hidden);
+  if (p.tap != nullptr) {
+    h.store(p.tap + blockIdx.x * p.tap_stride, p.hidden);
+  }
+  const float inverse = h.inverse_rms(sums[1], p.hidden, p.eps);
+  h.change([&](float x, int i, int j) {
+    return __fmul_rn(__fmul_rn(x, inverse), next_weight.values[i][j]);
+  });
+  h.store(p.out + offset, p.hidden);
+}
+
+}  // namespace attune

@@ -1,0 +1,144 @@
+// The kernels of a model beside its attention on the host device.
+#include <gtest/gtest.h>
+
+#include "tests/support/host_kernels.h"
+#include "tests/support/model_run.h"
+
+namespace attune {
+namespace {
+
+constexpr KernelConfig kSmallConfig{.block_m = 8, .block_n = 16, .num_stages = 1, .num_warps = 8};
+
+struct LoadedLinear {
+  LoadedLinear(const HostBench& bench, const KernelConfig& config, LinearEpilogue epilogue)
+      : source(linear_source(config, epilogue)), module(bench.device->load(bench.compile(source))) {
+    linear.config = config;
+    linear.kernel = bench.device->kernel(module, source.symbols.front(), linear_smem_bytes(config));
+  }
+  const LinearKernel& of(const LinearShape& shape, int num_sms) {
+    linear.shape = shape;
+    linear.plan = plan_linear(shape, linear.config, num_sms);
+    return linear;
+  }
+  Source source;
+  Module module;
+  LinearKernel linear;
+};
+
+// Fewer panels than warps and more, a last panel that is not whole, fewer outputs than a CTA is
+// worth, shares and passes of unequal sizes.
+const std::vector<LinearShape> kShapes = {{64, 64},   {41, 96},   {5, 8},
+                                          {200, 520}, {77, 1088}, {16, 2056}};
+
+class LinearHostTest : public testing::TestWithParam<KernelConfig> {};
+
+TEST_P(LinearHostTest, GivesTheProductRoundedOnce) {
+  const HostBench bench({.target = checked_target()});
+  LoadedLinear loaded(bench, GetParam(), LinearEpilogue::kStore);
+  unsigned seed = 1;
+  for (const LinearShape& shape : kShapes) {
+    for (const int num_sms : {1, 3, 132}) {
+      const int num_tokens = 1 + static_cast<int>(seed * 5 % GetParam().block_m);
+      SCOPED_TRACE(testing::Message() << shape.out_features << "x" << shape.in_features << " "
+                                      << num_tokens << " tokens, " << num_sms << " SMs");
+      const LinearProblem problem(shape, num_tokens, seed++);
+      expect_right(problem,
+                   run_linear<std::uint16_t>(*bench.device, loaded.of(shape, num_sms), problem));
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(LinearHostTest, GivesGatedOutputs) {
+  const HostBench bench({.target = checked_target()});
+  LoadedLinear loaded(bench, GetParam(), LinearEpilogue::kGeglu);
+  unsigned seed = 100;
+  for (LinearShape shape : kShapes) {
+    shape.epilogue = LinearEpilogue::kGeglu;
+    const LinearProblem problem(shape, GetParam().block_m, seed++);
+    expect_right(problem, run_linear<std::uint16_t>(*bench.device, loaded.of(shape, 5), problem));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Configs, LinearHostTest,
+    testing::Values(kSmallConfig,
+                    KernelConfig{.block_m = 16, .block_n = 48, .num_stages = 3, .num_warps = 8}),
+    [](const auto& instance) { return text_of(instance.param); });
+
+// What makes verify give the tokens of decode: a row's bits are those it has alone, with any config
+// and any number of CTAs.
+TEST(LinearHost, BitsOfATokenDependOnNothingElse) {
+  const HostBench bench;
+  const LinearShape shape{77, 1288};
+  const LinearProblem all(shape, 16, 7);
+  const auto bits_of = [&](const KernelConfig& config, int num_sms, int first, int count) {
+    LinearProblem some = all;
+    some.num_tokens = count;
+    some.input.assign(all.input.begin() + first * shape.in_features,
+                      all.input.begin() + (first + count) * shape.in_features);
+    LoadedLinear loaded(bench, config, LinearEpilogue::kStore);
+    return run_linear<std::uint16_t>(*bench.device, loaded.of(shape, num_sms), some);
+  };
+  const auto expected = bits_of({16, 48, 3, 8}, 3, 0, 16);
+  const auto expect_same = [&](const std::vector<std::uint16_t>& bits, int first) {
+    ASSERT_EQ(bits.size() % shape.out_features, 0u);
+    for (std::size_t i = 0; i < bits.size(); ++i) {
+      ASSERT_EQ(bits[i], expected[first * shape.out_features + i]) << i;
+    }
+  };
+  expect_same(bits_of({16, 16, 2, 8}, 1, 0, 16), 0);
+  expect_same(bits_of({16, 64, 1, 8}, 132, 3, 13), 3);
+  expect_same(bits_of({8, 32, 4, 8}, 132, 8, 8), 8);
+  for (const int token : {0, 5, 15}) expect_same(bits_of({8, 48, 2, 8}, 7, token, 1), token);
+}
+
+TEST(LinearHost, CapsLogits) {
+  const HostBench bench;
+  const LinearShape shape{100, 64, LinearEpilogue::kLogits};
+  LinearProblem problem(shape, 3, 9);
+  for (std::uint16_t& x : problem.input) x = bf16_of(20 * value_of_bf16(x));
+  LoadedLinear loaded(bench, kSmallConfig, LinearEpilogue::kLogits);
+  for (const float softcap : {0.0f, 30.0f}) {
+    const auto words =
+        run_linear<std::uint32_t>(*bench.device, loaded.of(shape, 4), problem, softcap);
+    for (int token = 0; token < 3; ++token) {
+      for (int row = 0; row < shape.out_features; ++row) {
+        const auto product = problem.product(row, token);
+        const double expected =
+            softcap > 0 ? softcap * std::tanh(product.value / softcap) : product.value;
+        EXPECT_NEAR(std::bit_cast<float>(words[token * shape.out_features + row]), expected,
+                    kLinearPrecision * product.magnitude + 2e-5);
+      }
+    }
+  }
+}
+
+TEST(LinearHost, RefusesMoreTokensThanItsKernelTakes) {
+  const HostBench bench;
+  LoadedLinear loaded(bench, kSmallConfig, LinearEpilogue::kStore);
+  const LinearProblem problem({64, 64}, 9, 1);
+  EXPECT_THROW(run_linear<std::uint16_t>(*bench.device, loaded.of(problem.shape, 1), problem),
+               InvalidArgument);
+}
+
+TEST(ResidualHost, IsTheReferenceRoundedWhereTheModelRounds) {
+  const HostBench bench({.target = checked_target()});
+  for (const int hidden : {64, 1536, 5376, 8192}) {
+    SCOPED_TRACE(hidden);
+    const Source source = residual_source(hidden);
+    const Module module = bench.device->load(bench.compile(source));
+    expect_right_residuals(*bench.device, module, source, hidden);
+  }
+  EXPECT_THROW(residual_source(8200), InvalidArgument);
+  EXPECT_THROW(residual_source(12), InvalidArgument);
+}
+
+TEST(ArgmaxHost, TakesTheFirstOfTheLargest) {
+  const HostBench bench({.target = checked_target()});
+  const Module module = bench.device->load(bench.compile(argmax_source()));
+  expect_right_argmax(*bench.device, bench.device->kernel(module, "argmax", 0));
+}
+
+}  // namespace
+}  // namespace attune

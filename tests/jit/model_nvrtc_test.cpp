@@ -1,0 +1,55 @@
+// The kernels of a model beside its attention compile without spills, stack or notes.
+#include <gtest/gtest.h>
+
+#include "jit/model_source.h"
+#include "templates/linear_config.h"
+#include "tests/support/require_nvrtc.h"
+
+namespace attune {
+namespace {
+
+// `stack_bytes`: what ptxas 13.0 gives every kernel with bulk tensor copies for sm_120.
+void expect_clean(const Compiler& compiler, const Source& source, const std::string& arch,
+                  int max_registers, int stack_bytes = 0) {
+  SCOPED_TRACE(source.symbols.front());
+  const Binary binary = compiler.compile(source, arch);
+  EXPECT_EQ(binary.kernels.size(), source.symbols.size());
+  for (const std::string& note : binary.notes) ADD_FAILURE() << note;
+  for (const KernelResources& kernel : binary.kernels) {
+    EXPECT_EQ(kernel.spill_store_bytes + kernel.spill_load_bytes, 0);
+    EXPECT_LE(kernel.stack_bytes, stack_bytes);
+    EXPECT_LE(kernel.registers, max_registers);
+  }
+}
+
+class LinearCompileTest : public NvrtcTest, public testing::WithParamInterface<const char*> {};
+
+// Bulk tensor copies begin with sm_90.
+TEST_P(LinearCompileTest, SpillsNothing) {
+  for (const auto epilogue :
+       {LinearEpilogue::kStore, LinearEpilogue::kGeglu, LinearEpilogue::kLogits}) {
+    for (const KernelConfig& config :
+         {KernelConfig{8, 16, 4, 8}, KernelConfig{16, 32, 4, 8}, KernelConfig{16, 64, 2, 8}}) {
+      expect_clean(compiler(), linear_source(config, epilogue), GetParam(), 128,
+                   std::string_view(GetParam()) == "sm_120" ? 8 : 0);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LinearCompileTest, testing::Values("sm_90a", "sm_100a", "sm_120"),
+                         [](const auto& instance) { return std::string(instance.param); });
+
+class ResidualCompileTest : public NvrtcTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(ResidualCompileTest, SpillsNothing) {
+  for (const int hidden : {1536, 5376, 8192}) {
+    expect_clean(compiler(), residual_source(hidden), GetParam(), 168);
+  }
+  expect_clean(compiler(), argmax_source(), GetParam(), 64);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ResidualCompileTest, testing::Values("sm_80", "sm_90a", "sm_120"),
+                         [](const auto& instance) { return std::string(instance.param); });
+
+}  // namespace
+}  // namespace attune
