@@ -33,7 +33,7 @@ struct Renaming {
   }
 };
 
-bool has_prefix(const TensorMap& tensors, std::string_view prefix) {
+bool has_prefix(const TensorViews& tensors, std::string_view prefix) {
   const auto first = tensors.lower_bound(prefix);
   return first != tensors.end() && first->first.starts_with(prefix);
 }
@@ -45,7 +45,7 @@ std::string described(Dtype dtype, const TensorShape& shape) {
 // Hands out a file's tensors and keeps account of what is wrong with them.
 class Matcher {
  public:
-  Matcher(const TensorMap& tensors, Renaming renaming) : tensors_(tensors), renaming_(renaming) {}
+  Matcher(const TensorViews& tensors, Renaming renaming) : tensors_(tensors), renaming_(renaming) {}
 
   TensorView take(const WeightSpec& spec) {
     const std::string name = renaming_.in_file(spec.name);
@@ -89,7 +89,7 @@ class Matcher {
                              shown(nlohmann::json(name)), found, expected);
   }
 
-  const TensorMap& tensors_;
+  const TensorViews& tensors_;
   Renaming renaming_;
   std::set<std::string> taken_;
   int num_problems_ = 0;
@@ -115,7 +115,7 @@ void check_draft_vocabulary(const Eagle3Config& config, const TensorView& d2t) {
 
 }  // namespace
 
-ModelTensors<TensorView> match_weights(const ModelConfig& config, const TensorMap& tensors) {
+ModelTensors<TensorView> match_weights(const ModelConfig& config, const TensorViews& tensors) {
   Matcher matcher(tensors, {kTextOnly, has_prefix(tensors, kMultimodal) ? kMultimodal : kTextOnly});
   ModelConfig stored = config;
   stored.tie_word_embeddings = config.tie_word_embeddings && !tensors.contains("lm_head.weight");
@@ -133,7 +133,7 @@ ModelTensors<TensorView> match_weights(const ModelConfig& config, const TensorMa
   return weights;
 }
 
-Eagle3Tensors<TensorView> match_weights(const Eagle3Config& config, const TensorMap& tensors) {
+Eagle3Tensors<TensorView> match_weights(const Eagle3Config& config, const TensorViews& tensors) {
   constexpr std::string_view kLayer = "layers.0.", kOlderLayer = "midlayer.";
   Matcher matcher(tensors, {kLayer, has_prefix(tensors, kOlderLayer) ? kOlderLayer : kLayer});
   Eagle3Tensors<TensorView> weights;

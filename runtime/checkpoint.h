@@ -14,12 +14,12 @@ namespace attune {
 // are k_proj, v_proj and k_norm of layers that read another one's cache. Where there is no lm_head
 // and the config ties it, it is embed_tokens. Throws InvalidArgument that names the tensors that
 // are missing, that have another dtype or shape, or that belong to nothing.
-ModelTensors<TensorView> match_weights(const ModelConfig& config, const TensorMap& tensors);
+ModelTensors<TensorView> match_weights(const ModelConfig& config, const TensorViews& tensors);
 
 // The same of an EAGLE-3 head. Older files' midlayer.* are layers.0.*; embed_tokens may be absent,
 // then its view is empty; t2d is not read. Throws also where d2t leads out of the model's
 // vocabulary, or twice to one token.
-Eagle3Tensors<TensorView> match_weights(const Eagle3Config& config, const TensorMap& tensors);
+Eagle3Tensors<TensorView> match_weights(const Eagle3Config& config, const TensorViews& tensors);
 
 // The target token of each draft token, from a d2t that was matched.
 std::vector<std::int64_t> target_tokens(const TensorView& d2t);

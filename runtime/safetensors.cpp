@@ -169,16 +169,16 @@ TensorView view_of(const std::string& name, const json& entry, std::span<const s
   return view;
 }
 
-void check_coverage(const TensorMap& tensors, std::span<const std::byte> data) {
-  std::vector<const TensorMap::value_type*> in_order;
+void check_coverage(const TensorViews& tensors, std::span<const std::byte> data) {
+  std::vector<const TensorViews::value_type*> in_order;
   for (const auto& tensor : tensors) in_order.push_back(&tensor);
-  const auto place = [](const TensorMap::value_type* tensor) {
+  const auto place = [](const TensorViews::value_type* tensor) {
     return std::pair(tensor->second.bytes.data(), tensor->second.bytes.size());
   };
   std::sort(in_order.begin(), in_order.end(),
             [&](const auto* a, const auto* b) { return place(a) < place(b); });
   std::size_t covered = 0;
-  for (const TensorMap::value_type* tensor : in_order) {
+  for (const TensorViews::value_type* tensor : in_order) {
     const auto [address, size] = place(tensor);
     const auto begin = static_cast<std::size_t>(address - data.data());
     if (begin != covered) {
@@ -242,7 +242,13 @@ std::int64_t num_elements(const TensorShape& shape) {
   return count;
 }
 
-TensorMap parse_safetensors(std::span<const std::byte> file) {
+void check_element_bytes(const TensorView& tensor, std::size_t bytes) {
+  if (size_of(tensor.dtype) == bytes) return;
+  throw InvalidArgument("the tensor has another type",
+                        fmt::format("dtype={} element_bytes={}", name_of(tensor.dtype), bytes));
+}
+
+TensorViews parse_safetensors(std::span<const std::byte> file) {
   constexpr std::string_view kRule = "a header is a JSON object of tensors; fetch the file again";
   const std::string_view header = header_of(file);
   if (!header.starts_with('{')) {
@@ -250,7 +256,7 @@ TensorMap parse_safetensors(std::span<const std::byte> file) {
   }
   const json root = parse_json(header, kFile, kRule);
   const auto data = file.subspan(sizeof(std::uint64_t) + header.size());
-  TensorMap tensors;
+  TensorViews tensors;
   for (const auto& [name, entry] : root.items()) {
     if (name != "__metadata__") tensors.emplace(name, view_of(name, entry, data));
   }
@@ -294,7 +300,8 @@ void Safetensors::read_shards(const std::filesystem::path& index) {
     const std::filesystem::path file = index.parent_path() / shard;
     std::error_code error;
     if (!std::filesystem::exists(file, error)) {
-      fail_index(index, fmt::format("shard={} is missing", quoted(shard)), "every shard is beside it");
+      fail_index(index, fmt::format("shard={} is missing", quoted(shard)),
+                 "every shard is beside it");
     }
     files_.emplace_back(file);
     for (auto& [name, view] :

@@ -51,11 +51,15 @@ struct TensorView {
   std::span<const std::byte> bytes;
 };
 
-using TensorMap = std::map<std::string, TensorView, std::less<>>;
+using TensorViews = std::map<std::string, TensorView, std::less<>>;
+
+// Throws InvalidArgument unless elements have `bytes` bytes.
+void check_element_bytes(const TensorView& tensor, std::size_t bytes);
 
 // A copy of a tensor's elements, which are as large as a Value.
 template <typename Value>
 std::vector<Value> elements(const TensorView& tensor) {
+  check_element_bytes(tensor, sizeof(Value));
   std::vector<Value> values(tensor.bytes.size() / sizeof(Value));
   if (!values.empty()) std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
   return values;
@@ -64,7 +68,7 @@ std::vector<Value> elements(const TensorView& tensor) {
 // The tensors of a whole file. Throws InvalidArgument, with the tensor and its offsets, when the
 // header breaks a rule of the format: among them that tensors cover the data without gaps and
 // overlaps, hence a file that was cut off never passes. Nothing of the data is read.
-TensorMap parse_safetensors(std::span<const std::byte> file);
+TensorViews parse_safetensors(std::span<const std::byte> file);
 
 // The tensors of a file or of the shards that an index names. Owns the mapped files; views of them
 // are good for as long as it lives, also after it was moved.
@@ -76,7 +80,7 @@ class Safetensors {
   explicit Safetensors(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
-  const TensorMap& tensors() const { return tensors_; }
+  const TensorViews& tensors() const { return tensors_; }
   // Throws InvalidArgument where there is no such tensor.
   const TensorView& at(std::string_view name) const;
 
@@ -86,7 +90,7 @@ class Safetensors {
 
   std::filesystem::path path_;
   std::vector<MappedFile> files_;
-  TensorMap tensors_;
+  TensorViews tensors_;
 };
 
 }  // namespace attune
