@@ -6,16 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdint>
-#include <fstream>
-#include <initializer_list>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <utility>
 
-#include "common/error.h"
 #include "common/text.h"
+#include "runtime/gemma4_sections.h"
 #include "templates/problem.h"
 
 namespace attune {
@@ -28,124 +24,21 @@ constexpr int kMaxHiddenSize = 1 << 20;
 // As problems have them.
 constexpr int kMaxHeads = 65535;
 constexpr std::array kHeadDims = {64, 128, 256, 512};
-// A config has a few KiB; whoever names the weights instead shall not wait for them.
-constexpr std::uintmax_t kMaxFileBytes = 16 << 20;
 
 constexpr std::string_view kSliding = "sliding_attention";
 constexpr std::string_view kGlobal = "full_attention";
 
 std::string_view name_of(LayerKind kind) { return kind == LayerKind::kGlobal ? kGlobal : kSliding; }
 
-[[noreturn]] void fail(std::string_view values, std::string_view allowed) {
-  throw InvalidArgument("the Gemma 4 config cannot be used", values, allowed);
+int read_head_dim(const JsonSection& section, std::string_view key) {
+  const int dim = section.integer(key, 1, kHeadDims.back());
+  if (std::find(kHeadDims.begin(), kHeadDims.end(), dim) == kHeadDims.end()) {
+    section.refuse(key, fmt::format("{} is {}", key, fmt::join(kHeadDims, " or ")));
+  }
+  return dim;
 }
 
-std::string shortened(const std::string& text, std::size_t max_length) {
-  return text.size() <= max_length ? text : text.substr(0, max_length) + "...";
-}
-
-// Short enough for a message, whatever the value is.
-std::string shown(const json& value) {
-  constexpr std::size_t kMaxShown = 60;
-  if (value.is_structured()) return fmt::format("({} of {})", value.type_name(), value.size());
-  return shortened(value.dump(-1, ' ', true, json::error_handler_t::replace), kMaxShown);
-}
-
-// An object of the config; its keys are shown with the path that leads to them. Null is absent.
-class Section {
- public:
-  Section(const json& object, std::string path) : object_(object), path_(std::move(path)) {
-    if (object.is_object()) return;
-    fail(fmt::format("{}={}", path_.empty() ? "config" : path_, shown(object)), "it is an object");
-  }
-
-  bool has(std::string_view key) const { return find(key) != nullptr; }
-  const json& object() const { return object_; }
-  std::string name(std::string_view key) const {
-    return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);
-  }
-
-  [[noreturn]] void refuse(std::string_view key, std::string_view allowed) const {
-    const json* value = find(key);
-    fail(fmt::format("{}={}", name(key), value == nullptr ? "(missing)" : shown(*value)), allowed);
-  }
-
-  int integer(std::string_view key, int min, int max) const {
-    const json* value = find(key);
-    // By its text: JSON's integers are signed or unsigned, and may exceed either.
-    if (value != nullptr && value->is_number_integer()) {
-      const auto number = parse_int(value->dump());
-      if (number && *number >= min && *number <= max) return static_cast<int>(*number);
-    }
-    refuse(key, fmt::format("{} is an integer, {} to {}", key, min, max));
-  }
-  int integer_or(std::string_view key, int fallback, int min, int max) const {
-    return has(key) ? integer(key, min, max) : fallback;
-  }
-
-  double number(std::string_view key, double above, double up_to) const {
-    const json* value = find(key);
-    if (value != nullptr && value->is_number()) {
-      const double number = value->get<double>();
-      if (number > above && number <= up_to) return number;
-    }
-    refuse(key, fmt::format("{} is a number above {}, up to {}", key, above, up_to));
-  }
-  double number_or(std::string_view key, double fallback, double above, double up_to) const {
-    return has(key) ? number(key, above, up_to) : fallback;
-  }
-
-  bool boolean_or(std::string_view key, bool fallback) const {
-    const json* value = find(key);
-    if (value == nullptr) return fallback;
-    if (!value->is_boolean()) refuse(key, fmt::format("{} is true or false", key));
-    return value->get<bool>();
-  }
-
-  std::string text(std::string_view key, std::initializer_list<std::string_view> allowed) const {
-    const json* value = find(key);
-    if (value != nullptr && value->is_string()) {
-      const std::string& text = value->get_ref<const std::string&>();
-      if (std::find(allowed.begin(), allowed.end(), text) != allowed.end()) return text;
-    }
-    refuse(key, fmt::format("{} is {}", key, fmt::join(allowed, " or ")));
-  }
-
-  int head_dim(std::string_view key) const {
-    const int dim = integer(key, 1, kHeadDims.back());
-    if (std::find(kHeadDims.begin(), kHeadDims.end(), dim) == kHeadDims.end()) {
-      refuse(key, fmt::format("{} is {}", key, fmt::join(kHeadDims, " or ")));
-    }
-    return dim;
-  }
-
-  Section section(std::string_view key) const {
-    const json* value = find(key);
-    if (value == nullptr || !value->is_object()) refuse(key, fmt::format("{} is an object", key));
-    return Section(*value, name(key));
-  }
-
- private:
-  const json* find(std::string_view key) const {
-    const auto found = object_.find(key);
-    return found == object_.end() || found->is_null() ? nullptr : &*found;
-  }
-
-  const json& object_;
-  std::string path_;
-};
-
-// The part that describes the text model.
-Section text_section(const Section& root) {
-  const std::string type =
-      root.text("model_type", {"gemma4", "gemma4_unified", "gemma4_text", "gemma4_unified_text"});
-  if (type.ends_with("_text")) return root;
-  const Section text = root.section("text_config");
-  if (text.has("model_type")) text.text("model_type", {"gemma4_text", "gemma4_unified_text"});
-  return text;
-}
-
-std::vector<LayerKind> layer_kinds(const Section& text, int num_layers) {
+std::vector<LayerKind> layer_kinds(const JsonSection& text, int num_layers) {
   constexpr int kDefaultPeriod = 6;
   std::vector<LayerKind> kinds;
   if (!text.has("layer_types")) {
@@ -159,8 +52,8 @@ std::vector<LayerKind> layer_kinds(const Section& text, int num_layers) {
     }
     for (const json& type : types) {
       if (type != kGlobal && type != kSliding) {
-        fail(fmt::format("{}[{}]={}", text.name("layer_types"), kinds.size(), shown(type)),
-             fmt::format("a layer is {} or {}", kSliding, kGlobal));
+        text.refuse_element("layer_types", kinds.size(),
+                            fmt::format("a layer is {} or {}", kSliding, kGlobal));
       }
       kinds.push_back(type == kGlobal ? LayerKind::kGlobal : LayerKind::kSliding);
     }
@@ -169,12 +62,12 @@ std::vector<LayerKind> layer_kinds(const Section& text, int num_layers) {
   return kinds;
 }
 
-RopeGeometry read_rope(const Section& text, LayerKind kind, int head_dim) {
+RopeGeometry read_rope(const JsonSection& text, LayerKind kind, int head_dim) {
   if (!text.has("rope_parameters")) {
     if (kind == LayerKind::kSliding) return {1e4, head_dim / 2, head_dim, 1};
     return {1e6, head_dim / 8, head_dim, 1};  // a quarter of the pairs
   }
-  const Section rope = text.section("rope_parameters").section(name_of(kind));
+  const JsonSection rope = text.section("rope_parameters").section(name_of(kind));
   RopeGeometry geometry{rope.number("rope_theta", 1, 1e12), head_dim / 2, head_dim, 1};
   const double part = rope.number_or("partial_rotary_factor", 1, 0, 1);
   geometry.factor = rope.number_or("factor", 1, 0, 1e6);
@@ -192,7 +85,7 @@ RopeGeometry read_rope(const Section& text, LayerKind kind, int head_dim) {
 }
 
 // The dimensions of a layer as the keys of the whole model say them.
-LayerGeometry read_layer(const Section& text, LayerKind kind, bool k_eq_v) {
+LayerGeometry read_layer(const JsonSection& text, LayerKind kind, bool k_eq_v) {
   constexpr int kDefaultGlobalHeadDim = 512;
   const bool global = kind == LayerKind::kGlobal;
   LayerGeometry layer;
@@ -200,11 +93,11 @@ LayerGeometry read_layer(const Section& text, LayerKind kind, bool k_eq_v) {
   layer.k_eq_v = global && k_eq_v;
   layer.num_q_heads = text.integer("num_attention_heads", 1, kMaxHeads);
   layer.num_kv_heads = text.integer("num_key_value_heads", 1, kMaxHeads);
-  layer.head_dim = text.head_dim("head_dim");
+  layer.head_dim = read_head_dim(text, "head_dim");
   if (!global) layer.window = text.integer("sliding_window", 1, kMaxWindow);
   if (global && !text.has("per_layer_config")) {
-    layer.head_dim =
-        text.has("global_head_dim") ? text.head_dim("global_head_dim") : kDefaultGlobalHeadDim;
+    layer.head_dim = text.has("global_head_dim") ? read_head_dim(text, "global_head_dim")
+                                                 : kDefaultGlobalHeadDim;
     if (k_eq_v) {
       layer.num_kv_heads =
           text.integer_or("num_global_key_value_heads", layer.num_kv_heads, 1, kMaxHeads);
@@ -213,36 +106,36 @@ LayerGeometry read_layer(const Section& text, LayerKind kind, bool k_eq_v) {
   return layer;
 }
 
-void apply_per_layer_config(const Section& text, std::vector<LayerGeometry>* layers) {
+void apply_per_layer_config(const JsonSection& text, std::vector<LayerGeometry>* layers) {
   if (!text.has("per_layer_config")) return;
-  const Section overrides = text.section("per_layer_config");
+  const JsonSection overrides = text.section("per_layer_config");
   const int num_layers = static_cast<int>(layers->size());
   for (const auto& [key, value] : overrides.object().items()) {
     const auto idx = parse_int(key);
     if (!idx || *idx < 0 || *idx >= num_layers) {
       overrides.refuse(key, fmt::format("a key is the index of a layer, 0 to {}", num_layers - 1));
     }
-    const Section section = overrides.section(key);
+    const JsonSection section = overrides.section(key);
     LayerGeometry& layer = (*layers)[static_cast<std::size_t>(*idx)];
-    if (section.has("head_dim")) layer.head_dim = section.head_dim("head_dim");
+    if (section.has("head_dim")) layer.head_dim = read_head_dim(section, "head_dim");
     layer.num_q_heads = section.integer_or("num_attention_heads", layer.num_q_heads, 1, kMaxHeads);
     layer.num_kv_heads =
         section.integer_or("num_key_value_heads", layer.num_kv_heads, 1, kMaxHeads);
   }
 }
 
-void check_heads(const std::vector<LayerGeometry>& layers) {
+void check_heads(const JsonSection& text, const std::vector<LayerGeometry>& layers) {
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (layers[i].num_q_heads % layers[i].num_kv_heads == 0) continue;
-    fail(fmt::format("num_attention_heads={} kv_heads={} layer={}", layers[i].num_q_heads,
-                     layers[i].num_kv_heads, i),
-         "the q heads are a multiple of the kv heads");
+    text.fail(fmt::format("num_attention_heads={} kv_heads={} layer={}", layers[i].num_q_heads,
+                          layers[i].num_kv_heads, i),
+              "the q heads are a multiple of the kv heads");
   }
 }
 
 // The last layers have no K and V of their own: each reads the cache of the last layer of its kind
 // that has.
-void assign_caches(const Section& text, std::vector<LayerGeometry>* layers) {
+void assign_caches(const JsonSection& text, std::vector<LayerGeometry>* layers) {
   const int num_layers = static_cast<int>(layers->size());
   const int num_shared = text.integer_or("num_kv_shared_layers", 0, 0, num_layers - 1);
   const auto first_shared = layers->begin() + (num_layers - num_shared);
@@ -269,7 +162,7 @@ void assign_caches(const Section& text, std::vector<LayerGeometry>* layers) {
   }
 }
 
-void refuse_unsupported(const Section& text) {
+void refuse_unsupported(const JsonSection& text) {
   if (text.boolean_or("attention_bias", false)) {
     text.refuse("attention_bias", "projections with a bias are not supported");
   }
@@ -279,8 +172,18 @@ void refuse_unsupported(const Section& text) {
   }
 }
 
-Gemma4Geometry read(const json& root) {
-  const Section text = text_section(Section(root, ""));
+}  // namespace
+
+JsonSection gemma4_text_section(const JsonSection& root) {
+  const std::string type =
+      root.text("model_type", {"gemma4", "gemma4_unified", "gemma4_text", "gemma4_unified_text"});
+  if (type.ends_with("_text")) return root;
+  const JsonSection text = root.section("text_config");
+  if (text.has("model_type")) text.text("model_type", {"gemma4_text", "gemma4_unified_text"});
+  return text;
+}
+
+Gemma4Geometry read_gemma4_geometry(const JsonSection& text) {
   refuse_unsupported(text);
   Gemma4Geometry model;
   model.hidden_size = text.integer("hidden_size", 1, kMaxHiddenSize);
@@ -292,7 +195,7 @@ Gemma4Geometry read(const json& root) {
     model.layers.push_back(read_layer(text, kind, k_eq_v));
   }
   apply_per_layer_config(text, &model.layers);
-  check_heads(model.layers);
+  check_heads(text, model.layers);
   for (LayerGeometry& layer : model.layers) {
     layer.rope = read_rope(text, layer.kind, layer.head_dim);
   }
@@ -300,39 +203,18 @@ Gemma4Geometry read(const json& root) {
   return model;
 }
 
-}  // namespace
-
 float RopeGeometry::inverse_frequency(int pair_idx) const {
   if (pair_idx < 0 || pair_idx >= num_pairs) return 0;
   return static_cast<float>(std::pow(theta, -2.0 * pair_idx / head_dim) / factor);
 }
 
 Gemma4Geometry Gemma4Geometry::from_json(std::string_view text) {
-  try {
-    return read(json::parse(text));
-  } catch (const json::exception& error) {
-    constexpr std::size_t kMaxShown = 200;  // a parser quotes the whole token it failed at
-    fail(shortened(error.what(), kMaxShown), "a config is one JSON object");
-  }
+  const nlohmann::json root = parse_json(text, kGemma4Config, kOneObject);
+  return read_gemma4_geometry(gemma4_text_section(JsonSection(root, "", kGemma4Config)));
 }
 
 Gemma4Geometry Gemma4Geometry::from_file(const std::filesystem::path& path) {
-  std::error_code error;
-  const auto file = std::filesystem::is_directory(path, error) ? path / "config.json" : path;
-  const bool readable = std::filesystem::is_regular_file(file, error) &&
-                        std::filesystem::file_size(file, error) <= kMaxFileBytes;
-  std::ifstream stream;
-  if (readable) stream.open(file, std::ios::binary);
-  if (!stream.is_open()) {
-    throw InvalidArgument("cannot read the Gemma 4 config", fmt::format("path={}", file.string()),
-                          "name a model's config.json or the folder that has it");
-  }
-  const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  try {
-    return from_json(text);
-  } catch (const InvalidArgument& refusal) {
-    throw InvalidArgument(fmt::format("{}: {}", file.string(), refusal.what()));
-  }
+  return read_config(path, kGemma4Config, from_json);
 }
 
 }  // namespace attune

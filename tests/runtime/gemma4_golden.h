@@ -10,7 +10,9 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/checkpoint.h"
 #include "tests/runtime/gemma4_bench.h"
+#include "tests/support/tensor_values.h"
 #include "tests/support/test_data.h"
 #include "tuner/reference.h"
 
@@ -23,25 +25,23 @@ class GoldenLayers {
   static constexpr int kLayers[] = {0, 5};  // of the checkpoint
 
   GoldenLayers() : model_(two_layers()) {
-    const Safetensors checkpoint(test_data("gemma4-tiny") / "model.safetensors");
+    const Checkpoint checkpoint = Checkpoint::open(test_data("gemma4-tiny"));
     const Safetensors golden(test_data("gemma4-tiny") / "golden.safetensors");
     for (int idx = 0; idx < 2; ++idx) {
-      const LayerGeometry& layer = model_.layer(idx);
-      const std::string in_golden = "layer" + std::to_string(kLayers[idx]);
-      const std::string name = "model.layers." + std::to_string(kLayers[idx]) + ".self_attn.";
-      const oracle::LayerWeights weights =
-          oracle::read_layer_weights(checkpoint, layer, kLayers[idx]);
-      const oracle::Rows in = oracle::widen(golden.floats(in_golden + ".attn_in"));
-      const auto projected = [&](const std::vector<float>& weight) {
-        return to_bf16(oracle::project(in, weight, model_.geometry.hidden_size));
+      const auto& tensors = checkpoint.weights.layers[static_cast<std::size_t>(kLayers[idx])];
+      const std::string name = "layer" + std::to_string(kLayers[idx]);
+      const oracle::Rows in = oracle::widen(floats_of(golden.at(name + ".attn_in")));
+      const auto projected = [&](const TensorView& weight) {
+        return to_bf16(oracle::project(in, floats_of(weight), model_.geometry.hidden_size));
       };
-      raw_.push_back({projected(weights.q_proj), projected(weights.k_proj),
-                      layer.k_eq_v ? std::vector<std::uint16_t>() : projected(weights.v_proj)});
-      o_proj_.push_back(weights.o_proj);
-      attn_out_.push_back(oracle::widen(golden.floats(in_golden + ".attn_out")));
+      raw_.push_back(
+          {projected(tensors.q_proj), projected(tensors.k_proj),
+           model_.layer(idx).k_eq_v ? std::vector<std::uint16_t>() : projected(tensors.v_proj)});
+      o_proj_.push_back(floats_of(tensors.o_proj));
+      attn_out_.push_back(oracle::widen(floats_of(golden.at(name + ".attn_out"))));
       const auto at = static_cast<std::size_t>(idx);
-      model_.q_norm[at] = checkpoint.bf16(name + "q_norm.weight");
-      model_.k_norm[at] = checkpoint.bf16(name + "k_norm.weight");
+      model_.q_norm[at] = elements<std::uint16_t>(tensors.q_norm);
+      model_.k_norm[at] = elements<std::uint16_t>(tensors.k_norm);
     }
     model_.given = [this](int layer, Projection projection, Token token) {
       const auto& all = raw_[static_cast<std::size_t>(layer)][static_cast<std::size_t>(projection)];

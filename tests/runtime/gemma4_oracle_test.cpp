@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <random>
 
+#include "runtime/checkpoint.h"
+#include "tests/support/tensor_values.h"
 #include "tests/support/test_data.h"
 #include "tuner/reference.h"
 
@@ -16,25 +18,30 @@ namespace {
 // The checkpoint and what a public implementation computed with it in fp32 from position 0.
 class Gemma4Oracle : public ::testing::Test {
  protected:
-  const Gemma4Geometry model_ = Gemma4Geometry::from_file(test_data("gemma4-tiny"));
-  const Safetensors checkpoint_{test_data("gemma4-tiny") / "model.safetensors"};
+  const Checkpoint checkpoint_ = Checkpoint::open(test_data("gemma4-tiny"));
+  const Gemma4Geometry& model_ = checkpoint_.config.geometry;
+  const ModelFloats weights_ = floats_of(checkpoint_.config, checkpoint_.weights);
   const Safetensors golden_{test_data("gemma4-tiny") / "golden.safetensors"};
 
   LayerAttention run(int layer_idx) const {
-    const LayerGeometry& layer = model_.layers.at(static_cast<std::size_t>(layer_idx));
-    return layer_attention(golden_.floats(name(layer_idx) + ".attn_in"),
-                           read_layer_weights(checkpoint_, layer, layer_idx), model_, layer_idx);
+    return layer_attention(golden_floats(name(layer_idx) + ".attn_in"), weights(layer_idx), model_,
+                           layer_idx);
   }
-  Rows golden(const std::string& tensor) const { return widen(golden_.floats(tensor)); }
+  const LayerWeights& weights(int layer_idx) const {
+    return weights_.layers.at(static_cast<std::size_t>(layer_idx));
+  }
+  std::vector<float> golden_floats(const std::string& tensor) const {
+    return floats_of(golden_.at(tensor));
+  }
+  Rows golden(const std::string& tensor) const { return widen(golden_floats(tensor)); }
   static std::string name(int layer_idx) { return "layer" + std::to_string(layer_idx); }
 };
 
 TEST_F(Gemma4Oracle, GoldenInputsAreWhatTheInputNormGives) {
   for (const int idx : {0, 5}) {
-    const auto weight =
-        checkpoint_.floats("model.layers." + std::to_string(idx) + ".input_layernorm.weight");
     const Rows hidden = golden("hidden." + std::to_string(idx));
-    const Rows normed = rms_norm(hidden, weight, model_.hidden_size, model_.rms_norm_eps);
+    const Rows normed =
+        rms_norm(hidden, weights(idx).input_norm, model_.hidden_size, model_.rms_norm_eps);
     const Rows attn_in = golden(name(idx) + ".attn_in");
     ASSERT_EQ(normed.size(), attn_in.size());
     const double error = relative_l2(normed, attn_in);
@@ -60,10 +67,9 @@ TEST_F(Gemma4Oracle, GoldenTensorsTellGeometriesApart) {
   const auto error_with = [&](int idx, auto change) {
     Gemma4Geometry model = model_;
     LayerGeometry& layer = model.layers[static_cast<std::size_t>(idx)];
-    const LayerWeights weights = read_layer_weights(checkpoint_, layer, idx);
     change(&layer);
-    const auto attn_in = golden_.floats(name(idx) + ".attn_in");
-    const double error = relative_l2(layer_attention(attn_in, weights, model, idx).attn_out,
+    const auto attn_in = golden_floats(name(idx) + ".attn_in");
+    const double error = relative_l2(layer_attention(attn_in, weights(idx), model, idx).attn_out,
                                      golden(name(idx) + ".attn_out"));
     return error;
   };
@@ -119,21 +125,21 @@ Scores scores_both_ways(const LayerAttention& a, const LayerWeights& weights,
 
 TEST_F(Gemma4Oracle, ScoresFromVAndTheFoldedQueryAreThoseFromK) {
   const LayerGeometry& layer = model_.layers[5];
-  LayerWeights weights = read_layer_weights(checkpoint_, layer, 5);
+  LayerWeights changed = weights(5);
   for (const bool spread : {false, true}) {
     if (spread) {  // norm weights that differ by a factor of hundreds, as bf16
       std::mt19937 random(7);
       std::lognormal_distribution<double> distribution(-0.35, 1.0);
-      for (auto* norm : {&weights.q_norm, &weights.k_norm}) {
+      for (auto* norm : {&changed.q_norm, &changed.k_norm}) {
         for (float& weight : *norm) {
           weight = bf16_to_float(float_to_bf16(static_cast<float>(distribution(random))));
         }
       }
     }
-    const LayerAttention a = layer_attention(golden_.floats("layer5.attn_in"), weights, model_, 5);
-    const Scores scores = scores_both_ways(a, weights, layer, model_.rms_norm_eps);
+    const LayerAttention a = layer_attention(golden_floats("layer5.attn_in"), changed, model_, 5);
+    const Scores scores = scores_both_ways(a, changed, layer, model_.rms_norm_eps);
     const double error = relative_l2(scores.unified, scores.direct);
-    const auto [low, high] = std::minmax_element(weights.k_norm.begin(), weights.k_norm.end());
+    const auto [low, high] = std::minmax_element(changed.k_norm.begin(), changed.k_norm.end());
     std::printf("k_norm %.3g..%.3g: %zu scores, relative L2 %.3g, largest %.3g of the terms\n",
                 *low, *high, scores.direct.size(), error, scores.largest_error);
     EXPECT_LT(error, 1e-12);
@@ -143,13 +149,12 @@ TEST_F(Gemma4Oracle, ScoresFromVAndTheFoldedQueryAreThoseFromK) {
 
 TEST_F(Gemma4Oracle, KIsTheWeightTimesVInEveryDimensionThatStays) {
   const LayerGeometry& layer = model_.layers[5];
-  const LayerWeights weights = read_layer_weights(checkpoint_, layer, 5);
   const LayerAttention a = run(5);
   const std::size_t dim = static_cast<std::size_t>(layer.head_dim);
   int num_staying = 0;
   for (std::size_t i = 0; i < a.k.size(); ++i) {
     if (turns(layer.rope, static_cast<int>(i % dim))) continue;
-    const double expected = weights.k_norm[i % dim] * a.v[i];
+    const double expected = weights(5).k_norm[i % dim] * a.v[i];
     ASSERT_NEAR(a.k[i], expected, 1e-15 * std::abs(expected)) << i;
     num_staying += i < dim;
   }

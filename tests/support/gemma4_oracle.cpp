@@ -15,20 +15,6 @@ double dot(const double* a, const double* b, int count) {
 
 }  // namespace
 
-LayerWeights read_layer_weights(const Safetensors& checkpoint, const LayerGeometry& layer,
-                                int layer_idx, const std::string& prefix) {
-  const std::string name = prefix + "layers." + std::to_string(layer_idx) + ".self_attn.";
-  const auto read = [&](const std::string& tensor) {
-    return checkpoint.floats(name + tensor + ".weight");
-  };
-  return {.q_proj = read("q_proj"),
-          .k_proj = read("k_proj"),
-          .v_proj = layer.k_eq_v ? std::vector<float>() : read("v_proj"),
-          .o_proj = read("o_proj"),
-          .q_norm = read("q_norm"),
-          .k_norm = read("k_norm")};
-}
-
 Rows widen(std::span<const float> values) { return Rows(values.begin(), values.end()); }
 
 Rows project(std::span<const double> x, std::span<const float> weight, int in_features) {
@@ -119,20 +105,27 @@ Rows attend(std::span<const double> q, std::span<const double> k, std::span<cons
   return out;
 }
 
+Projections project_qkv(std::span<const double> x, const LayerWeights& weights,
+                        const Gemma4Geometry& model, int layer_idx, int first_position) {
+  const LayerGeometry& layer = model.layers.at(static_cast<std::size_t>(layer_idx));
+  const double eps = model.rms_norm_eps;
+  Projections p;
+  p.raw_q = project(x, weights.q_proj, model.hidden_size);
+  p.q = rotate(rms_norm(p.raw_q, weights.q_norm, layer.head_dim, eps), layer.rope,
+               layer.num_q_heads, first_position);
+  if (!layer.owns_cache(layer_idx)) return p;
+  p.raw_k = project(x, weights.k_proj, model.hidden_size);
+  p.raw_v = layer.k_eq_v ? p.raw_k : project(x, weights.v_proj, model.hidden_size);
+  p.k = rotate(rms_norm(p.raw_k, weights.k_norm, layer.head_dim, eps), layer.rope,
+               layer.num_kv_heads, first_position);
+  p.v = rms_norm(p.raw_v, {}, layer.head_dim, eps);
+  return p;
+}
+
 LayerAttention layer_attention(std::span<const float> attn_in, const LayerWeights& weights,
                                const Gemma4Geometry& model, int layer_idx) {
   const LayerGeometry& layer = model.layers.at(static_cast<std::size_t>(layer_idx));
-  const double eps = model.rms_norm_eps;
-  const Rows x = widen(attn_in);
-  LayerAttention a;
-  a.raw_q = project(x, weights.q_proj, model.hidden_size);
-  a.raw_k = project(x, weights.k_proj, model.hidden_size);
-  a.raw_v = layer.k_eq_v ? a.raw_k : project(x, weights.v_proj, model.hidden_size);
-  a.q =
-      rotate(rms_norm(a.raw_q, weights.q_norm, layer.head_dim, eps), layer.rope, layer.num_q_heads);
-  a.k = rotate(rms_norm(a.raw_k, weights.k_norm, layer.head_dim, eps), layer.rope,
-               layer.num_kv_heads);
-  a.v = rms_norm(a.raw_v, {}, layer.head_dim, eps);
+  LayerAttention a{project_qkv(widen(attn_in), weights, model, layer_idx), {}, {}};
   a.out = attend(a.q, a.k, a.v, layer);
   a.attn_out = project(a.out, weights.o_proj, layer.num_q_heads * layer.head_dim);
   return a;

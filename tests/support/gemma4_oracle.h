@@ -3,31 +3,18 @@
 #pragma once
 
 #include <span>
-#include <string>
 #include <vector>
 
 #include "runtime/gemma4_geometry.h"
-#include "tests/support/safetensors.h"
+#include "runtime/weights.h"
 
 namespace attune::oracle {
 
 // Rows are tokens, then heads, then dimensions: [num_tokens, num_heads, head_dim].
 using Rows = std::vector<double>;
 
-// Weights as the checkpoint has them, [out_features, in_features], widened.
-struct LayerWeights {
-  std::vector<float> q_proj;
-  std::vector<float> k_proj;
-  std::vector<float> v_proj;  // empty where V is made of the K projection
-  std::vector<float> o_proj;
-  std::vector<float> q_norm;  // [head_dim], shared by all heads
-  std::vector<float> k_norm;
-};
-
-// `prefix` is "model." in text-only checkpoints, "model.language_model." in multimodal ones. The
-// layer must have a cache of its own.
-LayerWeights read_layer_weights(const Safetensors& checkpoint, const LayerGeometry& layer,
-                                int layer_idx, const std::string& prefix = "model.");
+// [out_features, in_features], widened. Layers without a tensor have an empty one.
+using LayerWeights = LayerTensors<std::vector<float>>;
 
 Rows widen(std::span<const float> values);
 
@@ -52,15 +39,23 @@ bool sees(const LayerGeometry& layer, int query_position, int key_position);
 Rows attend(std::span<const double> q, std::span<const double> k, std::span<const double> v,
             const LayerGeometry& layer);
 
-struct LayerAttention {
-  Rows raw_q, raw_k, raw_v;  // projections, before any norm
+struct Projections {
+  Rows raw_q, raw_k, raw_v;  // before any norm
   Rows q, k, v;              // normed, q and k rotated too
-  Rows out;                  // [num_tokens, num_q_heads * head_dim], before o_proj
-  Rows attn_out;             // [num_tokens, hidden_size], after o_proj
 };
 
-// Self-attention of a whole sequence from position 0. `attn_in` [num_tokens, hidden_size] is what
-// the layer's input norm gave.
+// Of x [num_tokens, hidden_size], what the layer's input norm gave; the first token is at
+// first_position. A layer that reads another one's cache has no k and v.
+Projections project_qkv(std::span<const double> x, const LayerWeights& weights,
+                        const Gemma4Geometry& model, int layer_idx, int first_position = 0);
+
+struct LayerAttention : Projections {
+  Rows out;       // [num_tokens, num_q_heads * head_dim], before o_proj
+  Rows attn_out;  // [num_tokens, hidden_size], after o_proj
+};
+
+// Self-attention of a whole sequence from position 0, in a layer with a cache of its own. `attn_in`
+// [num_tokens, hidden_size] is what the layer's input norm gave.
 LayerAttention layer_attention(std::span<const float> attn_in, const LayerWeights& weights,
                                const Gemma4Geometry& model, int layer_idx);
 
