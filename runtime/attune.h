@@ -207,6 +207,7 @@ class Engine {
 
  private:
   friend class Gemma4Attention;
+  friend class Gemma4Model;
   // A kernel that is not tuned, from the cache or compiled. Throws as prepare does.
   std::shared_ptr<const LoadedModule> load_module(const Source& source);
   struct State;

@@ -1,0 +1,159 @@
+#include "runtime/gemma4_weights.h"
+
+#include <random>
+
+#include <fmt/format.h>
+
+#include "common/error.h"
+#include "templates/launch_plan.h"
+#include "templates/params.h"
+#include "tuner/reference.h"
+
+namespace attune {
+namespace {
+
+// Where tensors are put one behind another: each group of them is one allocation.
+class Uploader {
+ public:
+  Uploader(Device& device, std::vector<DeviceMem>* memory) : device_(device), memory_(*memory) {}
+
+  // The tensors' rows, one after another; those that a layer has not are empty.
+  DevicePtr together(std::initializer_list<const TensorView*> tensors) {
+    std::size_t bytes = 0;
+    for (const TensorView* tensor : tensors) bytes += tensor->bytes.size();
+    const DevicePtr begin = memory_.emplace_back(device_.allocate(bytes)).ptr();
+    DevicePtr at = begin;
+    for (const TensorView* tensor : tensors) {
+      if (!tensor->bytes.empty()) device_.copy_to_device(at, tensor->bytes, nullptr);
+      at += tensor->bytes.size();
+    }
+    return begin;
+  }
+  DevicePtr alone(const TensorView& tensor) { return together({&tensor}); }
+
+ private:
+  Device& device_;
+  std::vector<DeviceMem>& memory_;
+};
+
+// Makes tensors instead of copying them.
+class Inventor {
+ public:
+  Inventor(Device& device, const Kernel& fill, std::uint64_t seed, std::vector<DeviceMem>* memory)
+      : device_(device), fill_(fill), seed_(seed), random_(seed), memory_(*memory) {}
+
+  DevicePtr matrix(std::int64_t rows, std::int64_t columns) {
+    const auto bytes = static_cast<std::size_t>(rows * columns) * kBytesPerElement;
+    const DeviceMem& made = memory_.emplace_back(device_.allocate(bytes));
+    const FillParams params{reinterpret_cast<void*>(made.ptr()), bytes, ++seed_};
+    KernelLaunch launch;
+    launch.grid = {static_cast<unsigned>(8 * device_.info().num_sms), 1, 1};
+    launch.block = {256, 1, 1};
+    device_.launch(fill_, launch, &params, nullptr);
+    return made.ptr();
+  }
+  std::vector<std::uint16_t> values(int size, double mean, double deviation) {
+    std::normal_distribution<double> normal(mean, deviation);
+    std::vector<std::uint16_t> made;
+    for (int i = 0; i < size; ++i) {
+      made.push_back(float_to_bf16(static_cast<float>(normal(random_))));
+    }
+    return made;
+  }
+  DevicePtr vector(int size, double mean, double deviation) {
+    const auto made = values(size, mean, deviation);
+    const auto bytes = std::as_bytes(std::span(made));
+    const DevicePtr to = memory_.emplace_back(device_.allocate(bytes.size())).ptr();
+    device_.copy_to_device(to, bytes, nullptr);
+    device_.synchronize(nullptr);
+    return to;
+  }
+
+ private:
+  Device& device_;
+  Kernel fill_;
+  std::uint64_t seed_;
+  std::mt19937_64 random_;
+  std::vector<DeviceMem>& memory_;
+};
+
+}  // namespace
+
+std::size_t Gemma4Weights::bytes() const {
+  std::size_t sum = 0;
+  for (const DeviceMem& one : memory) sum += one.bytes();
+  return sum;
+}
+
+void require_served(const ModelConfig& config) {
+  if (config.num_experts == 0 && config.per_layer_input_size == 0) return;
+  throw InvalidArgument("cannot serve this model",
+                        fmt::format("num_experts={} hidden_size_per_layer_input={}",
+                                    config.num_experts, config.per_layer_input_size),
+                        "only dense models without per-layer inputs are served: 31B and 12B");
+}
+
+Gemma4Weights upload_weights(Device& device, const ModelConfig& config,
+                             const ModelTensors<TensorView>& tensors) {
+  require_served(config);
+  Gemma4Weights weights;
+  Uploader upload(device, &weights.memory);
+  weights.embed_tokens = upload.alone(tensors.embed_tokens);
+  weights.norm = upload.alone(tensors.norm);
+  const bool tied = tensors.lm_head.bytes.data() == tensors.embed_tokens.bytes.data();
+  weights.lm_head = tied ? weights.embed_tokens : upload.alone(tensors.lm_head);
+  for (const LayerTensors<TensorView>& from : tensors.layers) {
+    Gemma4LayerWeights& to = weights.layers.emplace_back();
+    to.input_norm = upload.alone(from.input_norm);
+    to.post_attention_norm = upload.alone(from.post_attention_norm);
+    to.pre_feedforward_norm = upload.alone(from.pre_feedforward_norm);
+    to.post_feedforward_norm = upload.alone(from.post_feedforward_norm);
+    to.layer_scalar = upload.alone(from.layer_scalar);
+    to.qkv_proj = upload.together({&from.q_proj, &from.k_proj, &from.v_proj});
+    to.o_proj = upload.alone(from.o_proj);
+    to.gate_up_proj = upload.together({&from.gate_proj, &from.up_proj});
+    to.down_proj = upload.alone(from.down_proj);
+    to.q_norm = elements<std::uint16_t>(from.q_norm);
+    if (!from.k_norm.bytes.empty()) to.k_norm = elements<std::uint16_t>(from.k_norm);
+  }
+  device.synchronize(nullptr);
+  return weights;
+}
+
+Gemma4Weights random_weights(Device& device, const ModelConfig& config, const Kernel& fill,
+                             std::uint64_t seed) {
+  require_served(config);
+  Gemma4Weights weights;
+  Inventor make(device, fill, seed, &weights.memory);
+  const int hidden = config.hidden_size();
+  weights.embed_tokens = make.matrix(config.vocab_size, hidden);
+  // Rows of the head are normal, so this is the deviation of the logits.
+  constexpr double kLogits = 3;
+  weights.norm = make.vector(hidden, 0, kLogits / std::sqrt(hidden));
+  weights.lm_head =
+      config.tie_word_embeddings ? weights.embed_tokens : make.matrix(config.vocab_size, hidden);
+  // Branches as large as the embedding, or the logits would be those of the last token alone.
+  const double branch = config.embedding_scale() / 2;
+  for (int idx = 0; idx < config.num_layers(); ++idx) {
+    const LayerGeometry& layer = config.layer(idx);
+    const bool owns = layer.owns_cache(idx);
+    Gemma4LayerWeights& to = weights.layers.emplace_back();
+    to.input_norm = make.vector(hidden, 1, 0.2);
+    to.post_attention_norm = make.vector(hidden, branch, branch / 5);
+    to.pre_feedforward_norm = make.vector(hidden, 1, 0.2);
+    to.post_feedforward_norm = make.vector(hidden, branch, branch / 5);
+    to.layer_scalar = make.vector(1, 0.7, 0.1);
+    const int kv_parts = !owns ? 0 : layer.k_eq_v ? 1 : 2;
+    to.qkv_proj = make.matrix(
+        std::int64_t{layer.head_dim} * (layer.num_q_heads + kv_parts * layer.num_kv_heads), hidden);
+    to.o_proj = make.matrix(hidden, std::int64_t{layer.head_dim} * layer.num_q_heads);
+    to.gate_up_proj = make.matrix(std::int64_t{2} * config.mlp_width(idx), hidden);
+    to.down_proj = make.matrix(hidden, config.mlp_width(idx));
+    to.q_norm = make.values(layer.head_dim, 0.3, 0.05);
+    if (owns) to.k_norm = make.values(layer.head_dim, 0.3, 0.05);
+  }
+  device.synchronize(nullptr);
+  return weights;
+}
+
+}  // namespace attune

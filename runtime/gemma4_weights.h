@@ -1,0 +1,44 @@
+// The weights of a Gemma 4 model in device memory, as its kernels take them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "jit/device.h"
+#include "runtime/prepared.h"
+#include "runtime/weights.h"
+
+namespace attune {
+
+struct Gemma4LayerWeights {
+  DevicePtr input_norm = 0, post_attention_norm = 0, pre_feedforward_norm = 0;
+  DevicePtr post_feedforward_norm = 0, layer_scalar = 0;
+  DevicePtr qkv_proj = 0;  // rows of q, k and v, those that the layer has
+  DevicePtr o_proj = 0;
+  DevicePtr gate_up_proj = 0;  // the gate's rows first
+  DevicePtr down_proj = 0;
+  std::vector<std::uint16_t> q_norm, k_norm;  // on the host, for Gemma4Attention
+};
+
+struct Gemma4Weights {
+  DevicePtr embed_tokens = 0, norm = 0, lm_head = 0;
+  std::vector<Gemma4LayerWeights> layers;
+  std::vector<DeviceMem> memory;
+  std::size_t bytes() const;
+};
+
+// Throws InvalidArgument for models with experts or per-layer inputs, which are not served yet.
+void require_served(const ModelConfig& config);
+
+// Waits for the copies.
+Gemma4Weights upload_weights(Device& device, const ModelConfig& config,
+                             const ModelTensors<TensorView>& tensors);
+
+// Normal numbers from a hash of the seed, by `fill`, a kernel "fill_noise" (jit/source.h), where they
+// are many. Norms and scalars are close to what keeps logits in the range of the softcap.
+Gemma4Weights random_weights(Device& device, const ModelConfig& config, const Kernel& fill,
+                             std::uint64_t seed);
+
+}  // namespace attune
