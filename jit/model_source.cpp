@@ -61,6 +61,8 @@ EpilogueNames names_of(LinearEpilogue epilogue) {
       return {"store", "kStore"};
     case LinearEpilogue::kGeglu:
       return {"geglu", "kGeglu"};
+    case LinearEpilogue::kSwiglu:
+      return {"swiglu", "kSwiglu"};
     case LinearEpilogue::kLogits:
       return {"logits", "kLogits"};
   }

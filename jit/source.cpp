@@ -114,7 +114,7 @@ static_assert(sizeof(attune::PrologueParams) == {params_bytes}, "host and device
 
 extern "C" __global__ void __launch_bounds__(attune::kPrologueMaxThreads)
 {symbol}(const __grid_constant__ attune::PrologueParams p) {{
-  attune::prologue<{head_dim}, {layout}>(p);
+  attune::prologue<{head_dim}, {layout}, {normed}>(p);
 }}
 )";
 
@@ -196,17 +196,22 @@ Source probe_source(const std::string& arch) {
   return source;
 }
 
-Source prologue_source(int head_dim, KvLayout layout) {
+Source prologue_source(int head_dim, KvLayout layout, bool normed) {
   if (const auto limit = prologue_limits(head_dim, layout)) {
     throw InvalidArgument("no prologue", limit->detail);
   }
+  if (is_unified(layout) && !normed) {
+    throw InvalidArgument("no prologue", fmt::format("layout={} without norms", name_of(layout)),
+                          "unified rows hold normed values");
+  }
   Source source;
-  source.split_symbol = fmt::format("prologue_d{}_{}", head_dim, name_of(layout));
+  source.split_symbol =
+      fmt::format("prologue_{}d{}_{}", normed ? "" : "raw_", head_dim, name_of(layout));
   std::replace(source.split_symbol.begin(), source.split_symbol.end(), '-', '_');
   source.symbols = {source.split_symbol};
   source.text = fmt::format(kPrologueText, fmt::arg("params_bytes", sizeof(PrologueParams)),
                             fmt::arg("symbol", source.split_symbol), fmt::arg("head_dim", head_dim),
-                            fmt::arg("layout", enumerator_of(layout)));
+                            fmt::arg("layout", enumerator_of(layout)), fmt::arg("normed", normed));
   source.headers = embedded_headers(source.text);
   return source;
 }

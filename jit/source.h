@@ -34,8 +34,9 @@ Source attention_source(const Variant& variant);
 Source probe_source(const std::string& arch);
 
 // The translation unit of the prologue of layers with this head_dim and layout. Symbol:
-// "prologue_d512_unified_paged". Throws InvalidArgument where the template has limits.
-Source prologue_source(int head_dim, KvLayout layout);
+// "prologue_d512_unified_paged", and "prologue_raw_d256_contiguous" where q, k and v have no norms.
+// Throws InvalidArgument where the template has limits.
+Source prologue_source(int head_dim, KvLayout layout, bool normed = true);
 
 // The translation unit of the kernel that writes the device's state. Symbol: "write_state".
 Source state_source();

@@ -135,8 +135,9 @@ void Gemma4Model::State::make_activations() {
 
 ResidualParams Gemma4Model::State::residual_params(DevicePtr next_norm, int tap) const {
   ResidualParams p{};
-  p.stream = pointer<uint16>(stream_rows.ptr());
+  p.from = p.stream = pointer<uint16>(stream_rows.ptr());
   p.out = pointer<uint16>(normed.ptr());
+  p.from_stride = p.out_stride = config.hidden_size();
   p.next_weight = pointer<const uint16>(next_norm);
   p.hidden = config.hidden_size();
   p.eps = static_cast<float>(config.geometry.rms_norm_eps);

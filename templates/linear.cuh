@@ -33,6 +33,8 @@ __device__ __forceinline__ float gelu_tanh(float z) {
   return z * rcp(1.0f + ex2(-2.0f * kLog2E * u));
 }
 
+__device__ __forceinline__ float silu(float z) { return z * rcp(1.0f + ex2(-kLog2E * z)); }
+
 template <KernelConfig kConfig, LinearEpilogue kEpilogue>
 struct Linear {
   static constexpr int BLOCK_M = kConfig.block_m;
@@ -240,8 +242,10 @@ struct Linear {
           p.softcap > 0.0f ? p.softcap * tanh_accurate(sum / p.softcap) : sum;
     } else {
       float value = sum;
-      if constexpr (kEpilogue == LinearEpilogue::kGeglu) {
-        value = round_bf16(gelu_tanh(round_bf16(sum))) * round_bf16(add_up(row + kOutputs));
+      if constexpr (kRowsPerOutput == 2) {
+        const float gate = round_bf16(sum);
+        const float activated = kEpilogue == LinearEpilogue::kGeglu ? gelu_tanh(gate) : silu(gate);
+        value = round_bf16(activated) * round_bf16(add_up(row + kOutputs));
       }
       static_cast<uint16*>(p.out)[at] = static_cast<uint16>(cvt_bf16x2(value, 0.0f));
     }

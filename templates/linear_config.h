@@ -10,6 +10,7 @@ namespace attune {
 enum class LinearEpilogue : int {
   kStore,   // out = bf16(W x)
   kGeglu,   // W is [gate; up]: out = bf16(bf16(gelu_tanh(gate)) * up), of bf16(gate) and bf16(up)
+  kSwiglu,  // the same with silu
   kLogits,  // fp32, with a softcap
 };
 
@@ -36,7 +37,7 @@ constexpr int linear_smem_bytes(const KernelConfig& config) {
 
 // Rows of W that one output takes.
 constexpr int linear_rows_per_output(LinearEpilogue epilogue) {
-  return epilogue == LinearEpilogue::kGeglu ? 2 : 1;
+  return epilogue == LinearEpilogue::kGeglu || epilogue == LinearEpilogue::kSwiglu ? 2 : 1;
 }
 
 }  // namespace attune

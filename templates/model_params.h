@@ -16,7 +16,7 @@ struct LinearParams {
   int64 out_stride;
   int num_tokens;    // 1 to BLOCK_M
   int in_features;   // a multiple of 8
-  int out_features;  // of kGeglu half of the weight rows
+  int out_features;  // half of the weight rows where those are gate and up
   // A CTA has the outputs [i * out_features / CTAs, (i + 1) * out_features / CTAs) in num_passes
   // passes of outputs_per_pass or one less.
   int num_passes;
@@ -27,16 +27,18 @@ struct LinearParams {
 // One step of the residual stream h, for each token:
 //   h = bf16(h + bf16(norm(branch) * post_weight)); h = bf16(h * scalar); out = bf16(norm(h) *
 //   next_weight)
-// or, where a sequence begins its way through the layers, h = bf16(embedding[token] * scale).
+// or, where a sequence begins its way through the layers, h = bf16(embedding[token] * scale). What
+// has a null pointer is left out.
 struct ResidualParams {
   const uint16* branch;       // bf16 [num_tokens, hidden]; unused by the embedding
-  const uint16* post_weight;  // bf16 [hidden]
-  const uint16* scalar;       // bf16 [1]; null: none
+  const uint16* post_weight;  // bf16 [hidden]; null: the branch is added as it is
+  const uint16* scalar;       // bf16 [1]
   const uint16* next_weight;  // bf16 [hidden]
-  uint16* stream;             // bf16 [num_tokens, hidden]
+  const uint16* from;         // bf16 [num_tokens, hidden], h before; unused by the embedding
+  uint16* stream;             // bf16 [num_tokens, hidden], h; may be `from`
   uint16* out;                // bf16 [num_tokens, hidden]
-  uint16* tap;                // bf16 [num_tokens, hidden], a copy of h; null: none
-  int64 tap_stride;
+  uint16* tap;                // bf16 [num_tokens, hidden], a copy of h
+  int64 from_stride, out_stride, tap_stride;
 
   const int* tokens;        // [num_tokens]
   const uint16* embedding;  // bf16 [vocabulary, hidden]

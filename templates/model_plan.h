@@ -11,7 +11,7 @@
 
 namespace attune {
 
-// y[num_tokens, out_features] = epilogue(W x); of kGeglu W has 2 * out_features rows.
+// y[num_tokens, out_features] = epilogue(W x); of kGeglu and kSwiglu W has 2 * out_features rows.
 struct LinearShape {
   int out_features = 0;
   int in_features = 0;

@@ -1,6 +1,6 @@
 // Computes  the queries of an attention kernel and the new rows of a KV cache from a layer's raw
-//           projections: RMSNorm of q, k and v, rotary embedding of q and k. In fp32, rounded to
-//           bf16 once at the end.
+//           projections: RMSNorm of q, k and v (kNormed), rotary embedding of q and k. In fp32,
+//           rounded to bf16 once at the end.
 // Grid      (seqlen_q, blocks of a token's rows, batch). Threads: a multiple of 32 up to
 //           kPrologueMaxThreads (prologue_plan.h).
 // Rows      a warp has one: a KV head with its K and V, or a query head. KV heads come first, they
@@ -133,17 +133,19 @@ struct RowPart {
 };
 
 // Normed, weighted and rotated query head `head`, in the order that the layout's kernels contract.
-template <int kHeadDim, KvLayout kLayout>
+template <int kHeadDim, KvLayout kLayout, bool kNormed>
 __device__ __forceinline__ void write_query(const PrologueParams& p, int batch_idx, int token,
                                             int head, int position, int lane) {
   RowPart<kHeadDim> q(lane);
   q.load(static_cast<const uint16*>(p.q) + batch_idx * p.q_batch_stride + token * p.q_token_stride +
          head * kHeadDim);
   RowPart<kHeadDim> weight(lane);
-  weight.load(p.q_weight);
+  if constexpr (kNormed) weight.load(p.q_weight);
   const Rotation<kHeadDim> rotation(p.inv_freq, p.num_pairs, q.first, position);
-  q.multiply(q.inverse_rms(p.eps));
-  q.multiply(weight);
+  if constexpr (kNormed) {
+    q.multiply(q.inverse_rms(p.eps));
+    q.multiply(weight);
+  }
   q.rotate(rotation);
   uint16* const out = static_cast<uint16*>(p.q_out) + batch_idx * p.q_out_batch_stride +
                       token * p.q_out_token_stride + head * kHeadDim;
@@ -151,7 +153,7 @@ __device__ __forceinline__ void write_query(const PrologueParams& p, int batch_i
 }
 
 // K and V of KV head `head` in two buffers.
-template <int kHeadDim, KvLayout kLayout>
+template <int kHeadDim, KvLayout kLayout, bool kNormed>
 __device__ __forceinline__ void append_rows(const PrologueParams& p, int batch_idx, int token,
                                             int head, int position, int lane) {
   RowPart<kHeadDim> k(lane);
@@ -161,7 +163,7 @@ __device__ __forceinline__ void append_rows(const PrologueParams& p, int batch_i
   v.load(static_cast<const uint16*>(p.v) + batch_idx * p.v_batch_stride + token * p.v_token_stride +
          head * kHeadDim);
   RowPart<kHeadDim> weight(lane);
-  weight.load(p.k_weight);
+  if constexpr (kNormed) weight.load(p.k_weight);
   const int sequence = sequence_of(p, batch_idx);
   const auto k_rows = kv_rows<kLayout>(p, sequence, head, p.k_cache_batch_stride,
                                        p.k_cache_token_stride, p.k_cache_head_stride);
@@ -170,11 +172,13 @@ __device__ __forceinline__ void append_rows(const PrologueParams& p, int batch_i
   uint16* const k_row = static_cast<uint16*>(p.k_cache) + k_rows.offset(position);
   uint16* const v_row = static_cast<uint16*>(p.v_cache) + v_rows.offset(position);
   const Rotation<kHeadDim> rotation(p.inv_freq, p.num_pairs, k.first, position);
-  k.multiply(k.inverse_rms(p.eps));
-  k.multiply(weight);
+  if constexpr (kNormed) {
+    k.multiply(k.inverse_rms(p.eps));
+    k.multiply(weight);
+    v.multiply(v.inverse_rms(p.eps));
+  }
   k.rotate(rotation);
   k.store(k_row, k.first, k.first + k.kHalf);
-  v.multiply(v.inverse_rms(p.eps));
   v.store(v_row, v.first, v.first + v.kHalf);
 }
 
@@ -200,11 +204,11 @@ __device__ __forceinline__ void append_unified_row(const PrologueParams& p, int 
   row.store(to, unified_query_column(row.first), unified_query_column(row.first + row.kHalf));
 }
 
-template <int kHeadDim, KvLayout kLayout>
+template <int kHeadDim, KvLayout kLayout, bool kNormed>
 __device__ __forceinline__ void prologue(const PrologueParams& p) {
   static_assert(kHeadDim == 64 || kHeadDim == 128 || kHeadDim == 256 || kHeadDim == 512,
                 "lanes hold whole loads of pairs");
-  static_assert(!is_unified(kLayout) || kHeadDim == kUnifiedHeadDim);
+  static_assert(!is_unified(kLayout) || (kHeadDim == kUnifiedHeadDim && kNormed));
   const int lane = threadIdx.x % kWarpSize;
   const int row = blockIdx.y * (blockDim.x / kWarpSize) + threadIdx.x / kWarpSize;
   const int token = blockIdx.x;
@@ -217,11 +221,12 @@ __device__ __forceinline__ void prologue(const PrologueParams& p) {
 
   const int position = p.kv_len[batch_idx] + token;
   if (row >= p.num_kv_heads) {
-    write_query<kHeadDim, kLayout>(p, batch_idx, token, row - p.num_kv_heads, position, lane);
+    write_query<kHeadDim, kLayout, kNormed>(p, batch_idx, token, row - p.num_kv_heads, position,
+                                            lane);
   } else if constexpr (is_unified(kLayout)) {
     append_unified_row<kHeadDim, kLayout>(p, batch_idx, token, row, position, lane);
   } else {
-    append_rows<kHeadDim, kLayout>(p, batch_idx, token, row, position, lane);
+    append_rows<kHeadDim, kLayout, kNormed>(p, batch_idx, token, row, position, lane);
   }
 }
 

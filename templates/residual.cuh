@@ -71,46 +71,54 @@ struct ResidualRow {
   }
 };
 
+// h + the branch, its norm, the scalar.
+template <int kChunks>
+__device__ __forceinline__ void add_branch(const ResidualParams& p, ResidualRow<kChunks>& h,
+                                           const ResidualRow<kChunks>& post_weight, float* shared) {
+  if (p.branch != nullptr) {
+    ResidualRow<kChunks> branch;
+    branch.load(p.branch + static_cast<int64>(blockIdx.x) * p.hidden, p.hidden);
+    if (p.post_weight != nullptr) {
+      const float inverse = branch.inverse_rms(shared, p.hidden, p.eps);
+      branch.change([&](float x, int i, int j) {
+        return round_bf16(__fmul_rn(__fmul_rn(x, inverse), post_weight.values[i][j]));
+      });
+    }
+    h.change([&](float x, int i, int j) { return round_bf16(__fadd_rn(x, branch.values[i][j])); });
+  }
+  if (p.scalar != nullptr) {
+    const float scalar = __uint_as_float(static_cast<uint32>(*p.scalar) << 16);
+    h.change([&](float x, int, int) { return round_bf16(__fmul_rn(x, scalar)); });
+  }
+}
+
 template <int kChunks, bool kEmbeds>
 __device__ __forceinline__ void residual(const ResidualParams& p) {
   using Row = ResidualRow<kChunks>;
   __shared__ float sums[2][kResidualThreads / kWarpSize];
-  const int64 offset = static_cast<int64>(blockIdx.x) * p.hidden;
-  uint16* const stream = p.stream + offset;
+  const int64 token = blockIdx.x;
   Row next_weight;
   next_weight.load(p.next_weight, p.hidden);
   Row post_weight;
-  if constexpr (!kEmbeds) post_weight.load(p.post_weight, p.hidden);
+  if (!kEmbeds && p.post_weight != nullptr) post_weight.load(p.post_weight, p.hidden);
   griddepcontrol_wait();
   griddepcontrol_launch_dependents();
 
   Row h;
   if constexpr (kEmbeds) {
-    h.load(p.embedding + static_cast<int64>(p.tokens[blockIdx.x]) * p.hidden, p.hidden);
+    h.load(p.embedding + static_cast<int64>(p.tokens[token]) * p.hidden, p.hidden);
     h.change([&](float x, int, int) { return round_bf16(__fmul_rn(x, p.embedding_scale)); });
   } else {
-    Row branch;
-    branch.load(p.branch + offset, p.hidden);
-    h.load(stream, p.hidden);
-    const float inverse = branch.inverse_rms(sums[0], p.hidden, p.eps);
-    h.change([&](float x, int i, int j) {
-      const float normed = __fmul_rn(branch.values[i][j], inverse);
-      return round_bf16(__fadd_rn(x, round_bf16(__fmul_rn(normed, post_weight.values[i][j]))));
-    });
-    if (p.scalar != nullptr) {
-      const float scalar = __uint_as_float(static_cast<uint32>(*p.scalar) << 16);
-      h.change([&](float x, int, int) { return round_bf16(__fmul_rn(x, scalar)); });
-    }
+    h.load(p.from + token * p.from_stride, p.hidden);
+    add_branch(p, h, post_weight, sums[0]);
   }
-  h.store(stream, p.hidden);
-  if (p.tap != nullptr) {
-    h.store(p.tap + blockIdx.x * p.tap_stride, p.hidden);
-  }
+  if (p.stream != nullptr) h.store(p.stream + token * p.hidden, p.hidden);
+  if (p.tap != nullptr) h.store(p.tap + token * p.tap_stride, p.hidden);
   const float inverse = h.inverse_rms(sums[1], p.hidden, p.eps);
   h.change([&](float x, int i, int j) {
     return __fmul_rn(__fmul_rn(x, inverse), next_weight.values[i][j]);
   });
-  h.store(p.out + offset, p.hidden);
+  h.store(p.out + token * p.out_stride, p.hidden);
 }
 
 }  // namespace attune

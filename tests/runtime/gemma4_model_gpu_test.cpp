@@ -13,7 +13,7 @@ class Gemma4ModelGpuTest : public GpuTest {
  protected:
   std::unique_ptr<Gemma4Bench> bench() {
     Options options;
-    options.nvrtc_path = test_nvrtc_search().path;
+    options.nvrtc_path = test_nvrtc_search().nvrtc_path;
     options.cache_path = gemma4_test_cache();
     return std::make_unique<Gemma4Bench>(options, open_cuda_device(0));
   }

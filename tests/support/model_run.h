@@ -226,8 +226,10 @@ inline ResidualOutputs run_residual(Device& device, const Kernel& kernel,
   p.post_weight = embeds ? nullptr : post_weight.get();
   p.scalar = problem.scalar != 0 ? scalar.get() : nullptr;
   p.next_weight = next_weight.get();
+  p.from = stream.get();
   p.stream = stream.get();
   p.out = out.get();
+  p.from_stride = p.out_stride = problem.hidden;
   p.tap = problem.taps ? tap.get() : nullptr;
   p.tap_stride = tap_stride;
   p.tokens = ids.get();
