@@ -206,6 +206,7 @@ class Engine {
   std::string choices_digest() const;
 
  private:
+  friend class Eagle3Head;
   friend class Gemma4Attention;
   friend class Gemma4Model;
   // A kernel that is not tuned, from the cache or compiled. Throws as prepare does.

@@ -218,7 +218,7 @@ void Gemma4Model::State::head(int first_token, int num_tokens, StreamHandle stre
   linear({config.vocab_size, hidden, LinearEpilogue::kLogits}, weights.lm_head, input, logits.ptr(),
          num_tokens, stream);
   const ArgmaxParams p{pointer<const float>(logits.ptr()), config.vocab_size, config.vocab_size,
-                       pointer<int>(best.ptr())};
+                       nullptr, pointer<int>(best.ptr())};
   device.launch(argmax, plan_argmax(num_tokens), &p, stream);
 }
 

@@ -1,83 +1,13 @@
 #include "runtime/gemma4_weights.h"
 
-#include <random>
+#include <cmath>
 
 #include <fmt/format.h>
 
 #include "common/error.h"
-#include "templates/launch_plan.h"
-#include "templates/params.h"
-#include "tuner/reference.h"
+#include "runtime/weight_memory.h"
 
 namespace attune {
-namespace {
-
-// Where tensors are put one behind another: each group of them is one allocation.
-class Uploader {
- public:
-  Uploader(Device& device, std::vector<DeviceMem>* memory) : device_(device), memory_(*memory) {}
-
-  // The tensors' rows, one after another; those that a layer has not are empty.
-  DevicePtr together(std::initializer_list<const TensorView*> tensors) {
-    std::size_t bytes = 0;
-    for (const TensorView* tensor : tensors) bytes += tensor->bytes.size();
-    const DevicePtr begin = memory_.emplace_back(device_.allocate(bytes)).ptr();
-    DevicePtr at = begin;
-    for (const TensorView* tensor : tensors) {
-      if (!tensor->bytes.empty()) device_.copy_to_device(at, tensor->bytes, nullptr);
-      at += tensor->bytes.size();
-    }
-    return begin;
-  }
-  DevicePtr alone(const TensorView& tensor) { return together({&tensor}); }
-
- private:
-  Device& device_;
-  std::vector<DeviceMem>& memory_;
-};
-
-// Makes tensors instead of copying them.
-class Inventor {
- public:
-  Inventor(Device& device, const Kernel& fill, std::uint64_t seed, std::vector<DeviceMem>* memory)
-      : device_(device), fill_(fill), seed_(seed), random_(seed), memory_(*memory) {}
-
-  DevicePtr matrix(std::int64_t rows, std::int64_t columns) {
-    const auto bytes = static_cast<std::size_t>(rows * columns) * kBytesPerElement;
-    const DeviceMem& made = memory_.emplace_back(device_.allocate(bytes));
-    const FillParams params{reinterpret_cast<void*>(made.ptr()), bytes, ++seed_};
-    KernelLaunch launch;
-    launch.grid = {static_cast<unsigned>(8 * device_.info().num_sms), 1, 1};
-    launch.block = {256, 1, 1};
-    device_.launch(fill_, launch, &params, nullptr);
-    return made.ptr();
-  }
-  std::vector<std::uint16_t> values(int size, double mean, double deviation) {
-    std::normal_distribution<double> normal(mean, deviation);
-    std::vector<std::uint16_t> made;
-    for (int i = 0; i < size; ++i) {
-      made.push_back(float_to_bf16(static_cast<float>(normal(random_))));
-    }
-    return made;
-  }
-  DevicePtr vector(int size, double mean, double deviation) {
-    const auto made = values(size, mean, deviation);
-    const auto bytes = std::as_bytes(std::span(made));
-    const DevicePtr to = memory_.emplace_back(device_.allocate(bytes.size())).ptr();
-    device_.copy_to_device(to, bytes, nullptr);
-    device_.synchronize(nullptr);
-    return to;
-  }
-
- private:
-  Device& device_;
-  Kernel fill_;
-  std::uint64_t seed_;
-  std::mt19937_64 random_;
-  std::vector<DeviceMem>& memory_;
-};
-
-}  // namespace
 
 std::size_t Gemma4Weights::bytes() const {
   std::size_t sum = 0;
@@ -97,7 +27,7 @@ Gemma4Weights upload_weights(Device& device, const ModelConfig& config,
                              const ModelTensors<TensorView>& tensors) {
   require_served(config);
   Gemma4Weights weights;
-  Uploader upload(device, &weights.memory);
+  WeightUploader upload(device, &weights.memory);
   weights.embed_tokens = upload.alone(tensors.embed_tokens);
   weights.norm = upload.alone(tensors.norm);
   const bool tied = tensors.lm_head.bytes.data() == tensors.embed_tokens.bytes.data();
@@ -124,7 +54,7 @@ Gemma4Weights random_weights(Device& device, const ModelConfig& config, const Ke
                              std::uint64_t seed) {
   require_served(config);
   Gemma4Weights weights;
-  Inventor make(device, fill, seed, &weights.memory);
+  WeightInventor make(device, fill, seed, &weights.memory);
   const int hidden = config.hidden_size();
   weights.embed_tokens = make.matrix(config.vocab_size, hidden);
   // Rows of the head are normal, so this is the deviation of the logits.

@@ -39,7 +39,7 @@ __device__ __forceinline__ void argmax(const ArgmaxParams& p) {
   __syncthreads();
   if (threadIdx.x != 0) return;
   for (int i = 1; i < kArgmaxThreads / kWarpSize; ++i) consider(of_warps[i]);
-  p.out[blockIdx.x] = best.index;
+  p.out[blockIdx.x] = p.map == nullptr ? best.index : p.map[best.index];
 }
 
 }  // namespace attune

@@ -48,12 +48,13 @@ struct ResidualParams {
   float eps;
 };
 
-// The first index of the largest value of each row.
+// The first index of the largest value of each row, or what `map` has for it.
 struct ArgmaxParams {
   const float* logits;  // [rows, columns]
   int64 stride;
   int columns;
-  int* out;  // [rows]
+  const int* map;  // [columns]; null: the index itself
+  int* out;        // [rows]
 };
 
 }  // namespace attune

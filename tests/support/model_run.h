@@ -315,9 +315,17 @@ inline void expect_right_argmax(Device& device, const Kernel& kernel) {
   put(5, 31, -0.0f, false);
   const DeviceArray<float> values(device, std::span<const float>(logits));
   const DeviceArray<int> out(device, 7, -1);
-  ArgmaxParams p{values.get(), kStride, kColumns, out.get()};
+  ArgmaxParams p{values.get(), kStride, kColumns, nullptr, out.get()};
   device.launch(kernel, plan_argmax(6), &p, nullptr);
   expected.push_back(-1);
+  EXPECT_EQ(out.read(), expected);
+
+  std::vector<int> map(kColumns);
+  for (int i = 0; i < kColumns; ++i) map[i] = 3 * i + 1;
+  const DeviceArray<int> mapped(device, std::span<const int>(map));
+  p.map = mapped.get();
+  device.launch(kernel, plan_argmax(6), &p, nullptr);
+  for (int row = 0; row < 6; ++row) expected[row] = map[expected[row]];
   EXPECT_EQ(out.read(), expected);
 }
 

@@ -1,0 +1,413 @@
+#include "runtime/eagle3_head.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "jit/model_source.h"
+#include "runtime/checkpoint.h"
+#include "runtime/linear_layers.h"
+#include "runtime/state_buffer.h"
+#include "runtime/weight_memory.h"
+#include "templates/model_plan.h"
+#include "templates/prologue_config.h"
+#include "templates/prologue_plan.h"
+
+namespace attune {
+namespace {
+
+constexpr std::array kEpilogues = {LinearEpilogue::kStore, LinearEpilogue::kSwiglu,
+                                   LinearEpilogue::kLogits};
+
+template <typename T>
+T* pointer(DevicePtr address) {
+  return reinterpret_cast<T*>(address);
+}
+
+struct Eagle3Weights {
+  DevicePtr embed_tokens = 0, fc = 0, norm = 0, lm_head = 0;
+  DevicePtr input_norm = 0, hidden_norm = 0, post_attention_norm = 0;
+  DevicePtr qkv_proj = 0, o_proj = 0, gate_up_proj = 0, down_proj = 0;
+  std::vector<std::int32_t> target_tokens;
+  std::vector<DeviceMem> memory;
+};
+
+Eagle3Weights upload(Device& device, const Eagle3Tensors<TensorView>& tensors,
+                     DevicePtr target_embedding) {
+  Eagle3Weights w;
+  WeightUploader upload(device, &w.memory);
+  w.embed_tokens =
+      tensors.embed_tokens.bytes.empty() ? target_embedding : upload.alone(tensors.embed_tokens);
+  w.fc = upload.alone(tensors.fc);
+  w.norm = upload.alone(tensors.norm);
+  w.lm_head = upload.alone(tensors.lm_head);
+  w.input_norm = upload.alone(tensors.input_norm);
+  w.hidden_norm = upload.alone(tensors.hidden_norm);
+  w.post_attention_norm = upload.alone(tensors.post_attention_norm);
+  w.qkv_proj = upload.together({&tensors.q_proj, &tensors.k_proj, &tensors.v_proj});
+  w.o_proj = upload.alone(tensors.o_proj);
+  w.gate_up_proj = upload.together({&tensors.gate_proj, &tensors.up_proj});
+  w.down_proj = upload.alone(tensors.down_proj);
+  for (const std::int64_t token : target_tokens(tensors.d2t)) {
+    w.target_tokens.push_back(static_cast<std::int32_t>(token));
+  }
+  device.synchronize(nullptr);
+  return w;
+}
+
+int qkv_width(const Eagle3Config& config) {
+  return config.head_dim * (config.num_q_heads + 2 * config.num_kv_heads);
+}
+
+Eagle3Weights invent(Device& device, const Eagle3Config& config, const Kernel& fill,
+                     std::uint64_t seed) {
+  Eagle3Weights w;
+  WeightInventor make(device, fill, seed, &w.memory);
+  const int hidden = config.hidden_size;
+  w.embed_tokens = make.matrix(config.target_vocab_size, hidden);
+  w.fc = make.matrix(hidden, std::int64_t{1} * config.num_taps() * config.target_hidden_size);
+  w.norm = make.vector(hidden, 0, 3 / std::sqrt(hidden));
+  w.lm_head = make.matrix(config.draft_vocab_size, hidden);
+  w.input_norm = make.vector(hidden, 1, 0.2);
+  w.hidden_norm = make.vector(hidden, 1, 0.2);
+  w.post_attention_norm = make.vector(hidden, 1, 0.2);
+  w.qkv_proj = make.matrix(qkv_width(config), 2 * hidden);
+  w.o_proj = make.matrix(hidden, std::int64_t{1} * config.num_q_heads * config.head_dim);
+  w.gate_up_proj = make.matrix(std::int64_t{2} * config.intermediate_size, hidden);
+  w.down_proj = make.matrix(hidden, config.intermediate_size);
+  const int step = config.target_vocab_size / config.draft_vocab_size;
+  for (int id = 0; id < config.draft_vocab_size; ++id) w.target_tokens.push_back(id * step);
+  device.synchronize(nullptr);
+  return w;
+}
+
+}  // namespace
+
+struct Eagle3Head::State {
+  State(Engine& engine, const Eagle3Config& of, Eagle3Weights from, const Eagle3Options& asked,
+        const LinearLayers::Load& load);
+
+  void prepare_attention(Engine& engine);
+  void make_memory();
+  // The slots of `rows` features at `feature`, behind `length` others; `ids` is in device memory.
+  void forward(DevicePtr feature, DevicePtr ids_at, int rows, int length, StreamHandle stream);
+  void join(DevicePtr feature, DevicePtr ids_at, int rows, StreamHandle stream) const;
+  void attend(int rows, StreamHandle stream) const;
+  void feed_forward(DevicePtr feature, int rows, StreamHandle stream) const;
+  void head(int rows, StreamHandle stream) const;
+  const Attention& attention_for(int rows) const {
+    return rows <= options.max_round ? steps.at(rows) : *chunk;
+  }
+  void run(LinearShape shape, DevicePtr weights_at, DevicePtr input, DevicePtr out, int rows,
+           StreamHandle stream) const {
+    linears.run(shape, {.weights = weights_at, .input = input, .out = out, .num_tokens = rows},
+                stream);
+  }
+  ResidualParams residual_params(DevicePtr next_norm, DevicePtr out, int out_stride) const {
+    ResidualParams p{};
+    p.next_weight = pointer<const uint16>(next_norm);
+    p.out = pointer<uint16>(out);
+    p.out_stride = out_stride;
+    p.hidden = config.hidden_size;
+    p.eps = static_cast<float>(config.rms_norm_eps);
+    return p;
+  }
+  DevicePtr row_of(const DeviceMem& rows, int row) const {
+    return rows.ptr() + std::uint64_t{1} * row * config.hidden_size * kBytesPerElement;
+  }
+
+  Device& device;
+  const Eagle3Config config;
+  const Eagle3Options options;
+  Eagle3Weights weights;
+  LinearLayers linears;
+  std::shared_ptr<const LoadedModule> residual_module, argmax_module, prologue_module;
+  Kernel residual, embedding, argmax, prologue;
+  std::map<int, Attention> steps;  // by rows
+  std::optional<Attention> chunk;
+  std::shared_ptr<const StateWriter> writer;
+  std::unique_ptr<StateBuffer> integers;  // the length
+
+  // bf16 [max_rows, ...]
+  DeviceMem fused, joined, qkv, queries, attended, branch, stream_rows, normed, activated;
+  DeviceMem features;  // g of the last pass
+  DeviceMem k, v, workspace, inverse_frequencies;
+  DeviceMem ids, map, logits, best;
+  int last_row = 0;  // of `features`
+};
+
+Eagle3Head::State::State(Engine& engine, const Eagle3Config& of, Eagle3Weights from,
+                         const Eagle3Options& asked, const LinearLayers::Load& load)
+    : device(engine.device()),
+      config(of),
+      options(asked),
+      weights(std::move(from)),
+      linears(device, load, kEpilogues) {
+  if (options.max_tokens < 1 || options.max_rows < 1 || options.max_round < 1 ||
+      options.max_round > kMaxVerifyTokens || options.max_tokens > kMaxRopePositions) {
+    throw InvalidArgument("cannot make a draft head",
+                          fmt::format("max_tokens={} max_rows={} max_round={}", options.max_tokens,
+                                      options.max_rows, options.max_round),
+                          fmt::format("each is at least 1, max_round up to {}, max_tokens up to {}",
+                                      kMaxVerifyTokens, kMaxRopePositions));
+  }
+  if (weights.embed_tokens == 0) {
+    throw InvalidArgument("the draft head has no embed_tokens", {},
+                          "pass those of its target model");
+  }
+  const Source steps_source = residual_source(config.hidden_size);
+  residual_module = load(steps_source);
+  residual = device.kernel(residual_module->module, steps_source.symbols[0], 0);
+  embedding = device.kernel(residual_module->module, steps_source.symbols[1], 0);
+  argmax_module = load(argmax_source());
+  argmax = device.kernel(argmax_module->module, "argmax", 0);
+  const Source raw = prologue_source(config.head_dim, KvLayout::kContiguous, false);
+  prologue_module = load(raw);
+  prologue = device.kernel(prologue_module->module, raw.symbols.front(), 0);
+  auto state_writer = std::make_shared<StateWriter>();
+  state_writer->module = load(state_source());
+  state_writer->kernel = device.kernel(state_writer->module->module, "write_state", 0);
+  writer = std::move(state_writer);
+  prepare_attention(engine);
+  make_memory();
+}
+
+void Eagle3Head::State::prepare_attention(Engine& engine) {
+  Problem problem;
+  problem.kv = {1, options.max_tokens};
+  problem.num_q_heads = config.num_q_heads;
+  problem.num_kv_heads = config.num_kv_heads;
+  problem.head_dim = config.head_dim;
+  for (int rows = 1; rows <= options.max_round; ++rows) {
+    problem.op = rows == 1 ? Op::kDecode : Op::kVerify;
+    problem.seqlen_q = rows;
+    steps.emplace(rows, engine.prepare(problem.text()));
+  }
+  if (options.max_rows > options.max_round) {
+    problem.op = Op::kPrefill;
+    problem.seqlen_q = options.max_rows;
+    chunk = engine.prepare(problem.text());
+  }
+}
+
+void Eagle3Head::State::make_memory() {
+  const auto most_rows = static_cast<std::size_t>(std::max(options.max_rows, options.max_round));
+  const auto rows = [&](std::int64_t width) {
+    return device.allocate(most_rows * static_cast<std::size_t>(width) * kBytesPerElement);
+  };
+  const int hidden = config.hidden_size;
+  const int q_width = config.num_q_heads * config.head_dim;
+  fused = rows(hidden);
+  joined = rows(2 * hidden);
+  qkv = rows(qkv_width(config));
+  queries = rows(q_width);
+  attended = rows(q_width);
+  branch = rows(hidden);
+  stream_rows = rows(hidden);
+  normed = rows(hidden);
+  activated = rows(config.intermediate_size);
+  features = rows(hidden);
+  const std::size_t cache = std::size_t{1} * options.max_tokens * config.num_kv_heads *
+                            config.head_dim * kBytesPerElement;
+  k = device.allocate(cache);
+  v = device.allocate(cache);
+  std::size_t bytes = chunk ? chunk->workspace_bytes() : 0;
+  for (const auto& [count, step] : steps) bytes = std::max(bytes, step.workspace_bytes());
+  if (bytes > 0) workspace = device.allocate(bytes);
+  const auto put = [&](auto values) {
+    DeviceMem memory = device.allocate(values.size() * sizeof(values[0]));
+    device.copy_to_device(memory.ptr(), std::as_bytes(std::span(values)), nullptr);
+    device.synchronize(nullptr);
+    return memory;
+  };
+  std::vector<float> frequencies;
+  const RopeGeometry rope = config.rope();
+  for (int pair = 0; pair < rope.num_pairs; ++pair) {
+    frequencies.push_back(rope.inverse_frequency(pair));
+  }
+  inverse_frequencies = put(frequencies);
+  map = put(weights.target_tokens);
+  ids = device.allocate(most_rows * sizeof(int));
+  logits = device.allocate(static_cast<std::size_t>(config.draft_vocab_size) * sizeof(float));
+  best = device.allocate(sizeof(int));
+  integers = std::make_unique<StateBuffer>(device, writer, 1);
+}
+
+// x = [norm(embedding), norm(feature)].
+void Eagle3Head::State::join(DevicePtr feature, DevicePtr ids_at, int rows,
+                             StreamHandle stream) const {
+  const int hidden = config.hidden_size;
+  ResidualParams p = residual_params(weights.input_norm, joined.ptr(), 2 * hidden);
+  p.tokens = pointer<const int>(ids_at);
+  p.embedding = pointer<const uint16>(weights.embed_tokens);
+  p.embedding_scale = 1;
+  device.launch(embedding, plan_residual(rows), &p, stream);
+  p = residual_params(weights.hidden_norm, row_of(joined, 1), 2 * hidden);
+  p.from = pointer<const uint16>(feature);
+  p.from_stride = hidden;
+  device.launch(residual, plan_residual(rows), &p, stream);
+}
+
+void Eagle3Head::State::attend(int rows, StreamHandle stream) const {
+  const int width = qkv_width(config);
+  const int q_width = config.num_q_heads * config.head_dim;
+  const int kv_width = config.num_kv_heads * config.head_dim;
+  run({width, 2 * config.hidden_size}, weights.qkv_proj, joined.ptr(), qkv.ptr(), rows, stream);
+  PrologueParams p{};
+  p.q = pointer<const void>(qkv.ptr());
+  p.k = pointer<const uint16>(qkv.ptr()) + q_width;
+  p.v = pointer<const uint16>(qkv.ptr()) + q_width + kv_width;
+  p.inv_freq = pointer<const float>(inverse_frequencies.ptr());
+  p.q_out = pointer<void>(queries.ptr());
+  p.k_cache = pointer<void>(k.ptr());
+  p.v_cache = pointer<void>(v.ptr());
+  p.kv_len = pointer<const int>(integers->ptr());
+  p.q_token_stride = p.k_token_stride = p.v_token_stride = width;
+  p.q_out_token_stride = q_width;
+  p.k_cache_token_stride = p.v_cache_token_stride = kv_width;
+  p.k_cache_head_stride = p.v_cache_head_stride = config.head_dim;
+  p.batch = 1;
+  p.seqlen_q = rows;
+  p.num_q_heads = config.num_q_heads;
+  p.num_kv_heads = config.num_kv_heads;
+  p.num_pairs = config.head_dim / 2;
+  device.launch(prologue, plan_prologue(config.head_dim, KvLayout::kContiguous, p), &p, stream);
+  AttentionArgs a;
+  a.q = queries.ptr();
+  a.k = k.ptr();
+  a.v = v.ptr();
+  a.out = attended.ptr();
+  a.kv_len = integers->ptr();
+  a.kv_len_add = rows;
+  a.workspace = workspace.ptr();
+  a.capacity = options.max_tokens;
+  a.sm_scale = static_cast<float>(1 / std::sqrt(config.head_dim));
+  a.seqlen_q = rows <= options.max_round ? 0 : rows;
+  a.overlap = true;  // the prologue writes this pass's keys and queries alone
+  attention_for(rows).launch(a, stream);
+  run({config.hidden_size, q_width}, weights.o_proj, attended.ptr(), branch.ptr(), rows, stream);
+}
+
+void Eagle3Head::State::feed_forward(DevicePtr feature, int rows, StreamHandle stream) const {
+  const int hidden = config.hidden_size;
+  ResidualParams p = residual_params(weights.post_attention_norm, normed.ptr(), hidden);
+  p.branch = pointer<const uint16>(branch.ptr());
+  p.from = pointer<const uint16>(config.norm_before_residual ? row_of(joined, 1) : feature);
+  p.from_stride = config.norm_before_residual ? 2 * hidden : hidden;
+  p.stream = pointer<uint16>(stream_rows.ptr());
+  device.launch(residual, plan_residual(rows), &p, stream);
+  run({config.intermediate_size, hidden, LinearEpilogue::kSwiglu}, weights.gate_up_proj,
+      normed.ptr(), activated.ptr(), rows, stream);
+  run({hidden, config.intermediate_size}, weights.down_proj, activated.ptr(), branch.ptr(), rows,
+      stream);
+  p = residual_params(weights.norm, normed.ptr(), hidden);
+  p.branch = pointer<const uint16>(branch.ptr());
+  p.from = pointer<const uint16>(stream_rows.ptr());
+  p.from_stride = hidden;
+  p.stream = pointer<uint16>(features.ptr());
+  device.launch(residual, plan_residual(rows), &p, stream);
+}
+
+void Eagle3Head::State::head(int rows, StreamHandle stream) const {
+  run({config.draft_vocab_size, config.hidden_size, LinearEpilogue::kLogits}, weights.lm_head,
+      row_of(normed, rows - 1), logits.ptr(), 1, stream);
+  const ArgmaxParams p{pointer<const float>(logits.ptr()), config.draft_vocab_size,
+                       config.draft_vocab_size, pointer<const int>(map.ptr()),
+                       pointer<int>(best.ptr())};
+  device.launch(argmax, plan_argmax(1), &p, stream);
+}
+
+void Eagle3Head::State::forward(DevicePtr feature, DevicePtr ids_at, int rows, int length,
+                                StreamHandle stream) {
+  integers->set(0, length);
+  integers->flush(stream);
+  join(feature, ids_at, rows, stream);
+  attend(rows, stream);
+  feed_forward(feature, rows, stream);
+  head(rows, stream);
+  last_row = rows - 1;
+}
+
+Eagle3Head::Eagle3Head(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Eagle3Head::Eagle3Head(Eagle3Head&&) noexcept = default;
+Eagle3Head::~Eagle3Head() = default;
+
+Eagle3Head::Eagle3Head(Engine& engine, const Eagle3Config& config,
+                       const Eagle3Tensors<TensorView>& weights, DevicePtr target_embedding,
+                       const Eagle3Options& options)
+    : state_(std::make_unique<State>(
+          engine, config, upload(engine.device(), weights, target_embedding), options,
+          [&](const Source& source) { return engine.load_module(source); })) {}
+
+Eagle3Head Eagle3Head::random(Engine& engine, const Eagle3Config& config,
+                              const Eagle3Options& options, std::uint64_t seed) {
+  const auto load = [&](const Source& source) { return engine.load_module(source); };
+  const auto probe = load(probe_source(engine.device().info().arch));
+  const Kernel fill = engine.device().kernel(probe->module, "fill_noise", 0);
+  return Eagle3Head(std::make_unique<State>(
+      engine, config, invent(engine.device(), config, fill, seed), options, load));
+}
+
+void Eagle3Head::append(std::span<const std::int32_t> tokens, DevicePtr taps,
+                        std::int64_t row_stride, StreamHandle stream) {
+  State& s = *state_;
+  const int width = s.config.num_taps() * s.config.target_hidden_size;
+  const int most = std::max(s.options.max_rows, s.options.max_round);
+  const auto rows = static_cast<int>(tokens.size());
+  if (rows < 1 || rows > most || confirmed_ + rows > s.options.max_tokens) {
+    throw InvalidArgument("cannot append to a draft head's sequence",
+                          fmt::format("tokens={} slots={}", rows, confirmed_),
+                          fmt::format("an append has 1 to {} tokens, the sequence up to {}", most,
+                                      s.options.max_tokens));
+  }
+  if (row_stride != width) {
+    throw InvalidArgument("taps with gaps", fmt::format("row_stride={}", row_stride),
+                          fmt::format("rows of {} numbers follow each other", width));
+  }
+  for (const std::int32_t token : tokens) {
+    if (token >= 0 && token < s.config.target_vocab_size) continue;
+    throw InvalidArgument("no such token", fmt::format("id={}", token),
+                          fmt::format("the vocabulary has {}", s.config.target_vocab_size));
+  }
+  s.device.copy_to_device(s.ids.ptr(), std::as_bytes(tokens), stream);
+  s.run({s.config.hidden_size, width}, s.weights.fc, taps, s.fused.ptr(), rows, stream);
+  s.forward(s.fused.ptr(), s.ids.ptr(), rows, confirmed_, stream);
+  confirmed_ += rows;
+  length_ = confirmed_;
+}
+
+void Eagle3Head::extend(std::int32_t token, StreamHandle stream) {
+  State& s = *state_;
+  if (length_ < 1 || length_ >= s.options.max_tokens) {
+    throw InvalidArgument("cannot extend a draft head's sequence", fmt::format("slots={}", length_),
+                          fmt::format("it has 1 to {}", s.options.max_tokens - 1));
+  }
+  DevicePtr ids = s.best.ptr();
+  if (token >= 0) {
+    s.device.copy_to_device(s.ids.ptr(), std::as_bytes(std::span(&token, 1)), stream);
+    ids = s.ids.ptr();
+  }
+  s.forward(s.row_of(s.features, s.last_row), ids, 1, length_, stream);
+  ++length_;
+}
+
+const Eagle3Config& Eagle3Head::config() const { return state_->config; }
+DevicePtr Eagle3Head::logits() const { return state_->logits.ptr(); }
+DevicePtr Eagle3Head::best() const { return state_->best.ptr(); }
+DevicePtr Eagle3Head::features() const {
+  return state_->row_of(state_->features, state_->last_row);
+}
+std::span<const std::int32_t> Eagle3Head::target_tokens() const {
+  return state_->weights.target_tokens;
+}
+std::size_t Eagle3Head::weight_bytes() const {
+  std::size_t sum = 0;
+  for (const DeviceMem& one : state_->weights.memory) sum += one.bytes();
+  return sum;
+}
+std::size_t Eagle3Head::cache_bytes() const { return state_->k.bytes() + state_->v.bytes(); }
+
+}  // namespace attune
