@@ -69,7 +69,8 @@ const BpeModel::Merged* BpeModel::find(std::int32_t left, std::int32_t right) co
   return found == merges_.end() ? nullptr : &found->second;
 }
 
-void BpeModel::append_characters(std::string_view text, std::vector<std::int32_t>& ids) const {
+std::vector<std::int32_t> BpeModel::characters(std::string_view text) const {
+  std::vector<std::int32_t> ids;
   while (!text.empty()) {
     const std::string_view character = text.substr(0, first_utf8_part(text).num_bytes);
     const auto found = vocabulary_.find(character);
@@ -80,18 +81,19 @@ void BpeModel::append_characters(std::string_view text, std::vector<std::int32_t
     }
     text.remove_prefix(character.size());
   }
+  return ids;
 }
 
-void BpeModel::encode(std::string_view text, std::vector<std::int32_t>& ids) const {
-  std::vector<std::int32_t> characters;
-  append_characters(text, characters);
+std::vector<std::int32_t> BpeModel::encode(std::string_view text) const {
   std::vector<Symbol> symbols;
-  symbols.reserve(characters.size());
-  for (int i = 0; i < static_cast<int>(characters.size()); ++i) {
-    const bool is_last = i + 1 == static_cast<int>(characters.size());
-    symbols.push_back({characters[i], i - 1, is_last ? kNone : i + 1});
+  for (const std::int32_t id : characters(text)) {
+    const int index = static_cast<int>(symbols.size());
+    symbols.push_back({id, index - 1, index + 1});
   }
-  std::vector<Candidate> candidates;
+  if (symbols.empty()) return {};
+  symbols.back().next = kNone;
+  std::vector<Candidate> candidates;  // a heap
+  // Whether the pair that begins at `left` can be merged; then it is the last of the candidates.
   const auto add = [&](int left) {
     if (left == kNone || symbols[left].next == kNone) return false;
     const Merged* merged = find(symbols[left].id, symbols[symbols[left].next].id);
@@ -118,9 +120,11 @@ void BpeModel::encode(std::string_view text, std::vector<std::int32_t>& ids) con
       if (add(pair)) std::push_heap(candidates.begin(), candidates.end());
     }
   }
+  std::vector<std::int32_t> ids;
   for (const Symbol& symbol : symbols) {
     if (symbol.id != kNone) ids.push_back(symbol.id);
   }
+  return ids;
 }
 
 }  // namespace attune

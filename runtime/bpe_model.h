@@ -35,8 +35,8 @@ class BpeModel {
   BpeModel(Vocabulary vocabulary, const std::vector<Merge>& merges);
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
-  // Appends the ids of `text`, which is valid UTF-8.
-  void encode(std::string_view text, std::vector<std::int32_t>& ids) const;
+  // The ids of `text`, which is valid UTF-8.
+  std::vector<std::int32_t> encode(std::string_view text) const;
 
  private:
   struct Merged {
@@ -45,7 +45,7 @@ class BpeModel {
   };
   const Merged* find(std::int32_t left, std::int32_t right) const;
   std::int32_t id_of(const std::string& text, std::string_view role) const;
-  void append_characters(std::string_view text, std::vector<std::int32_t>& ids) const;
+  std::vector<std::int32_t> characters(std::string_view text) const;  // their ids, not merged
 
   Vocabulary vocabulary_;
   std::array<std::int32_t, 256> byte_ids_;

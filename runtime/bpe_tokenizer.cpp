@@ -176,11 +176,14 @@ class BpeTokenizer final : public Tokenizer {
   std::vector<std::int32_t> encode(std::string_view text) const override {
     std::vector<std::int32_t> ids;
     const auto add = [&](std::int32_t id) { ids.push_back(id); };
+    const auto add_plain = [&](std::string_view part) {
+      const std::vector<std::int32_t> plain = model_.encode(part);
+      ids.insert(ids.end(), plain.begin(), plain.end());
+    };
     matcher_.split(
         valid_utf8(text),
         [&](std::string_view part) {
-          normalized_matcher_.split(
-              marks_of_spaces(part), [&](std::string_view rest) { model_.encode(rest, ids); }, add);
+          normalized_matcher_.split(marks_of_spaces(part), add_plain, add);
         },
         add);
     return ids;
