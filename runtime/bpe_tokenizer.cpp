@@ -5,15 +5,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <initializer_list>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "common/error.h"
 #include "common/text.h"
 #include "runtime/bpe_model.h"
+#include "runtime/read_file.h"
 #include "runtime/text_matcher.h"
 #include "runtime/utf8.h"
 
@@ -24,7 +23,7 @@ using nlohmann::json;
 
 constexpr std::string_view kBos = "<bos>";
 constexpr std::string_view kEos = "<eos>";
-constexpr std::int32_t kMaxVocabSize = 1 << 24;
+constexpr std::int32_t kMaxVocabSize = 1 << 20;
 
 [[noreturn]] void refuse(std::string_view name, const json& found, std::string_view allowed) {
   constexpr std::size_t kMaxShown = 200;
@@ -91,7 +90,7 @@ Vocabulary parse_vocabulary(const json& model) {
 }
 
 // "a b" or ["a", "b"].
-BpeModel::Merge parse_merge(const json& merge) {
+BpeModel::Merge parse_merge(const json& merge, std::size_t index) {
   if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
     return {merge[0].get<std::string>(), merge[1].get<std::string>()};
   }
@@ -99,7 +98,7 @@ BpeModel::Merge parse_merge(const json& merge) {
     const auto parts = split(merge.get_ref<const std::string&>(), ' ');
     if (parts.size() == 2) return {std::string(parts[0]), std::string(parts[1])};
   }
-  refuse("model.merges[...]", merge, "two texts, \"a b\" or [\"a\", \"b\"]");
+  refuse(fmt::format("model.merges[{}]", index), merge, "two texts, \"a b\" or [\"a\", \"b\"]");
 }
 
 BpeModel parse_model(const json& document) {
@@ -108,7 +107,7 @@ BpeModel parse_model(const json& document) {
   if (!list.is_array()) refuse("model.merges", list, "a list");
   std::vector<BpeModel::Merge> merges;
   merges.reserve(list.size());
-  for (const json& merge : list) merges.push_back(parse_merge(merge));
+  for (const json& merge : list) merges.push_back(parse_merge(merge, merges.size()));
   return BpeModel(parse_vocabulary(model), merges);
 }
 
@@ -119,21 +118,21 @@ struct AddedToken {
   bool is_normalized = false;  // looked for in the normalized text
 };
 
-AddedToken parse_added_token(const json& token) {
-  constexpr std::string_view kName = "added_tokens[...]";
+AddedToken parse_added_token(const json& token, std::size_t index) {
+  const std::string name = fmt::format("added_tokens[{}]", index);
   const auto flag = [&](const char* key) {
-    const json& value = part_of(token, key, kName);
-    if (!value.is_boolean()) refuse(kName, token, fmt::format("with {} true or false", key));
+    const json& value = part_of(token, key, name);
+    if (!value.is_boolean()) refuse(name, token, fmt::format("with {} true or false", key));
     return value.get<bool>();
   };
-  const json& content = part_of(token, "content", kName);
+  const json& content = part_of(token, "content", name);
   if (!content.is_string() || content.get_ref<const std::string&>().empty()) {
-    refuse(kName, token, "with a text as its content");
+    refuse(name, token, "with a text as its content");
   }
   for (const char* key : {"single_word", "lstrip", "rstrip"}) {
-    if (flag(key)) refuse(kName, token, fmt::format("without {}", key));
+    if (flag(key)) refuse(name, token, fmt::format("without {}", key));
   }
-  return {content.get<std::string>(), parse_id(part_of(token, "id", kName), "added_tokens[...].id"),
+  return {content.get<std::string>(), parse_id(part_of(token, "id", name), name + ".id"),
           flag("special"), flag("normalized")};
 }
 
@@ -234,7 +233,7 @@ std::unique_ptr<Tokenizer> parse_bpe_tokenizer(std::string_view text) {
   require_gemma_components(document);
   std::vector<AddedToken> added;
   if (const auto list = document.find("added_tokens"); list != document.end()) {
-    for (const json& token : *list) added.push_back(parse_added_token(token));
+    for (const json& token : *list) added.push_back(parse_added_token(token, added.size()));
   }
   BpeModel model = parse_model(document);
   check_ids(model.vocabulary(), added);
@@ -242,13 +241,13 @@ std::unique_ptr<Tokenizer> parse_bpe_tokenizer(std::string_view text) {
 }
 
 std::unique_ptr<Tokenizer> load_bpe_tokenizer(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path)) {
-    throw InvalidArgument("cannot read the tokenizer", fmt::format("file={}", path.string()));
+  const std::optional<std::string> text = read_file(path);
+  if (!text) {
+    throw InvalidArgument("cannot read the tokenizer", fmt::format("file={}", path.string()),
+                          "name the tokenizer.json of a checkpoint");
   }
-  const std::string text(std::istreambuf_iterator<char>(file), {});
   try {
-    return parse_bpe_tokenizer(text);
+    return parse_bpe_tokenizer(*text);
   } catch (const InvalidArgument& refusal) {
     throw InvalidArgument(fmt::format("{}: {}", path.string(), refusal.what()));
   }

@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "common/error.h"
 #include "runtime/bpe_model.h"
+#include "runtime/read_file.h"
 #include "runtime/text_matcher.h"
 #include "runtime/utf8.h"
 #ifdef ATTUNE_HAS_SENTENCEPIECE
@@ -79,11 +78,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 }  // namespace
 
 std::unique_ptr<Tokenizer> load_sentencepiece_tokenizer(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string bytes;
-  if (file && !std::filesystem::is_directory(path)) {
-    bytes.assign(std::istreambuf_iterator<char>(file), {});
-  }
+  const std::string bytes = read_file(path).value_or("");
   auto processor = std::make_unique<SentencePieceProcessor>();
   const auto status = processor->LoadFromSerializedProto(bytes);
   if (!status.ok()) {

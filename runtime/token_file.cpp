@@ -10,12 +10,18 @@
 
 #include "common/error.h"
 #include "common/text.h"
+#include "runtime/read_file.h"
 
 namespace attune {
 namespace {
 
 constexpr std::size_t kBytesPerToken = sizeof(std::int32_t);
 constexpr std::string_view kSeparators = " \t\v\f\r,";
+
+struct Place {
+  std::string_view unit;  // "line" or "offset"
+  std::size_t number;
+};
 
 class TokenChecker {
  public:
@@ -26,15 +32,14 @@ class TokenChecker {
     throw InvalidArgument("cannot read the token file",
                           fmt::format("file={} {}", path_.string(), values), what_to_do);
   }
-  // `where` is "line=3" or "offset=12".
-  std::int32_t checked(std::int64_t id, std::string_view where) const {
+  std::int32_t checked(std::int64_t id, Place place) const {
     if (id >= 0 && id < end_) return static_cast<std::int32_t>(id);
-    fail(fmt::format("{} value={}", where, id), allowed());
+    fail(fmt::format("{}={} value={}", place.unit, place.number, id), allowed());
   }
-  std::int32_t parsed(std::string_view word, std::string_view where) const {
+  std::int32_t parsed(std::string_view word, Place place) const {
     constexpr std::size_t kMaxShown = 40;
-    if (const auto id = parse_int(word)) return checked(*id, where);
-    fail(fmt::format("{} value={:?}{}", where, word.substr(0, kMaxShown),
+    if (const auto id = parse_int(word)) return checked(*id, place);
+    fail(fmt::format("{}={} value={:?}{}", place.unit, place.number, word.substr(0, kMaxShown),
                      word.size() > kMaxShown ? "..." : ""),
          allowed());
   }
@@ -52,11 +57,11 @@ std::vector<std::int32_t> parse_text(std::string_view text, const TokenChecker& 
   std::vector<std::int32_t> tokens;
   std::size_t line_number = 0;
   for (const std::string_view line : split(text, '\n')) {
-    const std::string where = fmt::format("line={}", ++line_number);
+    ++line_number;
     for (std::size_t begin = line.find_first_not_of(kSeparators);
          begin != std::string_view::npos;) {
       const std::size_t end = std::min(line.find_first_of(kSeparators, begin), line.size());
-      tokens.push_back(checker.parsed(line.substr(begin, end - begin), where));
+      tokens.push_back(checker.parsed(line.substr(begin, end - begin), {"line", line_number}));
       begin = line.find_first_not_of(kSeparators, end);
     }
   }
@@ -75,8 +80,7 @@ std::vector<std::int32_t> parse_binary(std::string_view bytes, const TokenChecke
     for (std::size_t i = 0; i < kBytesPerToken; ++i) {
       bits |= std::uint32_t{static_cast<unsigned char>(bytes[offset + i])} << (8 * i);
     }
-    tokens.push_back(
-        checker.checked(static_cast<std::int32_t>(bits), fmt::format("offset={}", offset)));
+    tokens.push_back(checker.checked(static_cast<std::int32_t>(bits), {"offset", offset}));
   }
   return tokens;
 }
@@ -105,14 +109,11 @@ bool is_binary(const std::filesystem::path& path) { return path.extension() == "
 std::vector<std::int32_t> read_token_file(const std::filesystem::path& path,
                                           std::optional<int> vocab_size) {
   const TokenChecker checker(path, vocab_size);
-  std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path)) {
-    checker.fail("opened=no", "name a file of token ids that exists and can be read");
-  }
-  const std::string bytes(std::istreambuf_iterator<char>(file), {});
-  auto tokens = is_binary(path) ? parse_binary(bytes, checker) : parse_text(bytes, checker);
+  const std::optional<std::string> bytes = read_file(path);
+  if (!bytes) checker.fail("opened=no", "name a file of token ids that exists and can be read");
+  auto tokens = is_binary(path) ? parse_binary(*bytes, checker) : parse_text(*bytes, checker);
   if (tokens.empty()) {
-    checker.fail(fmt::format("bytes={} ids=0", bytes.size()),
+    checker.fail(fmt::format("bytes={} ids=0", bytes->size()),
                  "name a file with one token id or more");
   }
   return tokens;
