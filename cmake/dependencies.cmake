@@ -30,3 +30,6 @@ attune_find_library(sqlite3 sqlite3 sqlite3.h Threads::Threads ${CMAKE_DL_LIBS} 
 attune_find_library(sqlitecpp SQLiteCpp SQLiteCpp/SQLiteCpp.h attune_ext::sqlite3)
 attune_find_library(yaml yaml-cpp yaml-cpp/yaml.h)
 attune_find_library(boost_context boost_context boost/context/detail/fcontext.hpp)
+if(NOT ATTUNE_STATIC_DEPS)  # Debian ships no static SentencePiece: bundles read tokenizer.json alone
+  attune_find_library(sentencepiece sentencepiece sentencepiece_processor.h)
+endif()

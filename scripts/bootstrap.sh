@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 PACKAGES=(g++ cmake ninja-build libsqlitecpp-dev libsqlite3-dev libyaml-cpp-dev libzstd-dev libxxhash-dev
-          libboost-context-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libgtest-dev python3)
+          libboost-context-dev libsentencepiece-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libgtest-dev python3)
 NVRTC_PACKAGE=nvidia-cuda-nvrtc==13.0.88
 NVRTC_FOLDER=.deps/nvrtc
 
