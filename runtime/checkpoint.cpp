@@ -136,8 +136,11 @@ ModelTensors<TensorView> match_weights(const ModelConfig& config, const TensorVi
 Eagle3Tensors<TensorView> match_weights(const Eagle3Config& config, const TensorViews& tensors) {
   constexpr std::string_view kLayer = "layers.0.", kOlderLayer = "midlayer.";
   Matcher matcher(tensors, {kLayer, has_prefix(tensors, kOlderLayer) ? kOlderLayer : kLayer});
+  // The model's embeddings are as wide as a tap.
+  const bool has_embed_tokens =
+      tensors.contains("embed_tokens.weight") || config.hidden_size != config.target_hidden_size;
   Eagle3Tensors<TensorView> weights;
-  for_each_weight(config, tensors.contains("embed_tokens.weight"), &weights,
+  for_each_weight(config, has_embed_tokens, &weights,
                   [&](const WeightSpec& spec, TensorView& tensor) { tensor = matcher.take(spec); });
   matcher.ignore("t2d");
   matcher.finish();

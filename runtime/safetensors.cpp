@@ -309,8 +309,8 @@ void Safetensors::read_shards(const std::filesystem::path& index) {
       const auto named = shard_of.find(name);
       if (named == shard_of.end() || named->second != shard) {
         fail_index(index,
-                   fmt::format("tensor={} shard={} index_says={}", quoted(name), shard,
-                               named == shard_of.end() ? "(nothing)" : named->second),
+                   fmt::format("tensor={} shard={} index_says={}", quoted(name), quoted(shard),
+                               named == shard_of.end() ? "(nothing)" : quoted(named->second)),
                    "the index names each tensor's shard");
       }
       tensors_.emplace(name, std::move(view));
@@ -318,7 +318,7 @@ void Safetensors::read_shards(const std::filesystem::path& index) {
   }
   for (const auto& [name, shard] : shard_of) {
     if (tensors_.contains(name)) continue;
-    fail_index(index, fmt::format("tensor={} shard={}", quoted(name), shard),
+    fail_index(index, fmt::format("tensor={} shard={}", quoted(name), quoted(shard)),
                "each tensor is in the shard that the index names");
   }
 }
