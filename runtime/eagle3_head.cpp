@@ -92,12 +92,17 @@ struct Eagle3Head::State {
 
   void prepare_attention(Engine& engine);
   void make_memory();
-  // The slots of `rows` features at `feature`, behind `length` others; `ids` is in device memory.
-  void forward(DevicePtr feature, DevicePtr ids_at, int rows, int length, StreamHandle stream);
+  struct Pass {
+    DevicePtr feature, ids;  // of the new slots
+    int rows;
+    int length;   // slots before
+    int chained;  // of them behind the last append
+  };
+  void forward(const Pass& pass, StreamHandle stream);
   void join(DevicePtr feature, DevicePtr ids_at, int rows, StreamHandle stream) const;
   void attend(int rows, StreamHandle stream) const;
   void feed_forward(DevicePtr feature, int rows, StreamHandle stream) const;
-  void head(int rows, StreamHandle stream) const;
+  void head(int rows, int chained, StreamHandle stream) const;
   const Attention& attention_for(int rows) const {
     return rows <= options.max_round ? steps.at(rows) : *chunk;
   }
@@ -135,7 +140,8 @@ struct Eagle3Head::State {
   DeviceMem fused, joined, qkv, queries, attended, branch, stream_rows, normed, activated;
   DeviceMem features;  // g of the last pass
   DeviceMem k, v, workspace, inverse_frequencies;
-  DeviceMem ids, map, logits, best;
+  DeviceMem ids, map, logits;
+  DeviceMem chain;   // int [kMaxChain]
   int last_row = 0;  // of `features`
 };
 
@@ -232,7 +238,7 @@ void Eagle3Head::State::make_memory() {
   map = put(weights.target_tokens);
   ids = device.allocate(most_rows * sizeof(int));
   logits = device.allocate(static_cast<std::size_t>(config.draft_vocab_size) * sizeof(float));
-  best = device.allocate(sizeof(int));
+  chain = device.allocate(kMaxChain * sizeof(int));
   integers = std::make_unique<StateBuffer>(device, writer, 1);
 }
 
@@ -311,24 +317,23 @@ void Eagle3Head::State::feed_forward(DevicePtr feature, int rows, StreamHandle s
   device.launch(residual, plan_residual(rows), &p, stream);
 }
 
-void Eagle3Head::State::head(int rows, StreamHandle stream) const {
+void Eagle3Head::State::head(int rows, int chained, StreamHandle stream) const {
   run({config.draft_vocab_size, config.hidden_size, LinearEpilogue::kLogits}, weights.lm_head,
       row_of(normed, rows - 1), logits.ptr(), 1, stream);
   const ArgmaxParams p{pointer<const float>(logits.ptr()), config.draft_vocab_size,
                        config.draft_vocab_size, pointer<const int>(map.ptr()),
-                       pointer<int>(best.ptr())};
+                       pointer<int>(chain.ptr()) + chained};
   device.launch(argmax, plan_argmax(1), &p, stream);
 }
 
-void Eagle3Head::State::forward(DevicePtr feature, DevicePtr ids_at, int rows, int length,
-                                StreamHandle stream) {
-  integers->set(0, length);
+void Eagle3Head::State::forward(const Pass& pass, StreamHandle stream) {
+  integers->set(0, pass.length);
   integers->flush(stream);
-  join(feature, ids_at, rows, stream);
-  attend(rows, stream);
-  feed_forward(feature, rows, stream);
-  head(rows, stream);
-  last_row = rows - 1;
+  join(pass.feature, pass.ids, pass.rows, stream);
+  attend(pass.rows, stream);
+  feed_forward(pass.feature, pass.rows, stream);
+  head(pass.rows, pass.chained, stream);
+  last_row = pass.rows - 1;
 }
 
 Eagle3Head::Eagle3Head(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -374,29 +379,33 @@ void Eagle3Head::append(std::span<const std::int32_t> tokens, DevicePtr taps,
   }
   s.device.copy_to_device(s.ids.ptr(), std::as_bytes(tokens), stream);
   s.run({s.config.hidden_size, width}, s.weights.fc, taps, s.fused.ptr(), rows, stream);
-  s.forward(s.fused.ptr(), s.ids.ptr(), rows, confirmed_, stream);
+  s.forward({s.fused.ptr(), s.ids.ptr(), rows, confirmed_, 0}, stream);
   confirmed_ += rows;
   length_ = confirmed_;
 }
 
 void Eagle3Head::extend(std::int32_t token, StreamHandle stream) {
   State& s = *state_;
-  if (length_ < 1 || length_ >= s.options.max_tokens) {
-    throw InvalidArgument("cannot extend a draft head's sequence", fmt::format("slots={}", length_),
-                          fmt::format("it has 1 to {}", s.options.max_tokens - 1));
+  const int chained = length_ - confirmed_;
+  if (length_ < 1 || length_ >= s.options.max_tokens || chained >= kMaxChain - 1) {
+    throw InvalidArgument("cannot extend a draft head's sequence",
+                          fmt::format("slots={} chained={}", length_, chained),
+                          fmt::format("it has 1 to {} slots, {} behind the last append at most",
+                                      s.options.max_tokens - 1, kMaxChain - 2));
   }
-  DevicePtr ids = s.best.ptr();
+  DevicePtr ids = s.chain.ptr() + static_cast<DevicePtr>(chained) * sizeof(int);
   if (token >= 0) {
     s.device.copy_to_device(s.ids.ptr(), std::as_bytes(std::span(&token, 1)), stream);
     ids = s.ids.ptr();
   }
-  s.forward(s.row_of(s.features, s.last_row), ids, 1, length_, stream);
+  s.forward({s.row_of(s.features, s.last_row), ids, 1, length_, chained + 1}, stream);
   ++length_;
 }
 
+int Eagle3Head::max_tokens() const { return state_->options.max_tokens; }
 const Eagle3Config& Eagle3Head::config() const { return state_->config; }
 DevicePtr Eagle3Head::logits() const { return state_->logits.ptr(); }
-DevicePtr Eagle3Head::best() const { return state_->best.ptr(); }
+DevicePtr Eagle3Head::chain() const { return state_->chain.ptr(); }
 DevicePtr Eagle3Head::features() const {
   return state_->row_of(state_->features, state_->last_row);
 }

@@ -44,18 +44,22 @@ class Eagle3Head {
   void append(std::span<const std::int32_t> tokens, DevicePtr taps, std::int64_t row_stride,
               StreamHandle stream);
   // A slot more, of the feature that the last slot left and of its best token, or of `token` where
-  // that is not negative.
+  // that is not negative. At most kMaxChain - 1 times behind an append.
   void extend(std::int32_t token, StreamHandle stream);
   // Forgets all slots.
   void clear() { confirmed_ = length_ = 0; }
 
-  int length() const { return length_; }        // slots
-  int confirmed() const { return confirmed_; }  // by append()
+  static constexpr int kMaxChain = 64;
+
+  int length() const { return length_; }  // slots
+  int max_tokens() const;
   const Eagle3Config& config() const;
   // Of the last slot.
   DevicePtr logits() const;    // float [draft_vocab_size]
-  DevicePtr best() const;      // int, a token of the target: of the first of the largest logits
   DevicePtr features() const;  // bf16 [hidden_size]
+  // Tokens of the target, of the first of the largest logits: that of the last append, then those of
+  // the extends behind it.
+  DevicePtr chain() const;
   // The target's token of each draft token.
   std::span<const std::int32_t> target_tokens() const;
   std::size_t weight_bytes() const;
@@ -65,7 +69,7 @@ class Eagle3Head {
   struct State;
   explicit Eagle3Head(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
-  int confirmed_ = 0;
+  int confirmed_ = 0;  // slots that append() made
   int length_ = 0;
 };
 

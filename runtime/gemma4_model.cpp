@@ -291,7 +291,11 @@ Device& Gemma4Model::device() const { return state_->device; }
 DevicePtr Gemma4Model::tokens() const { return state_->ids.ptr(); }
 DevicePtr Gemma4Model::logits() const { return state_->logits.ptr(); }
 DevicePtr Gemma4Model::best() const { return state_->best.ptr(); }
-DevicePtr Gemma4Model::taps() const { return state_->tapped.ptr(); }
+TargetFeatures Gemma4Model::features() const {
+  const auto width =
+      static_cast<std::int64_t>(state_->options.taps.size()) * state_->config.hidden_size();
+  return {state_->tapped.ptr(), width};
+}
 std::size_t Gemma4Model::weight_bytes() const { return state_->weights.bytes(); }
 std::size_t Gemma4Model::activation_bytes() const {
   const State& s = *state_;

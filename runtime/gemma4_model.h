@@ -5,7 +5,9 @@
 //   Gemma4Session session = model.open_session();
 //   model.set_tokens(prompt, stream);  model.prefill(session, prompt.size(), stream);
 //   session.commit(prompt.size(), stream);
-//   model.decode(...) ...
+//   model.verify(session, 1, stream);  session.commit(1, stream);
+//
+// runtime/generate.h is the loop of it.
 //
 // Calls enqueue on the caller's stream and do not wait, but for those that say so. A model is used by
 // one thread at a time and on one stream: it has one set of activations.
@@ -16,6 +18,7 @@
 #include <vector>
 
 #include "jit/device.h"
+#include "runtime/drafter.h"
 #include "runtime/gemma4_attention.h"
 #include "runtime/model_config.h"
 #include "runtime/weights.h"
@@ -60,7 +63,8 @@ class Gemma4Model {
   DevicePtr tokens() const;  // int [longest step], as set_tokens writes them
   DevicePtr logits() const;  // float [max_verify, vocab_size], after the softcap
   DevicePtr best() const;    // int [max_verify]: the first of the largest logits
-  DevicePtr taps() const;    // bf16 [longest step, taps, hidden_size] of the last step; 0: none
+  // The residual streams of the last step; no rows where none are kept.
+  TargetFeatures features() const;
   std::size_t weight_bytes() const;
   std::size_t activation_bytes() const;
   std::size_t cache_bytes() const;
