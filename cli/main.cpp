@@ -44,6 +44,7 @@ int run(int argc, char** argv) {
   add_bench_command(&app, &workplace, &action);
   add_explain_command(&app, &workplace, &action);
   add_check_command(&app, &workplace, &action);
+  add_generate_command(&app, &workplace, &action);
   add_doctor_command(&app, &workplace, &action);
   try {
     app.parse(argc, argv);

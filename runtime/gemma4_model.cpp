@@ -288,6 +288,7 @@ void Gemma4Model::verify(Gemma4Session& session, int num_tokens, StreamHandle st
 const ModelConfig& Gemma4Model::config() const { return state_->config; }
 const Gemma4ModelOptions& Gemma4Model::options() const { return state_->options; }
 Device& Gemma4Model::device() const { return state_->device; }
+DevicePtr Gemma4Model::embed_tokens() const { return state_->weights.embed_tokens; }
 DevicePtr Gemma4Model::tokens() const { return state_->ids.ptr(); }
 DevicePtr Gemma4Model::logits() const { return state_->logits.ptr(); }
 DevicePtr Gemma4Model::best() const { return state_->best.ptr(); }

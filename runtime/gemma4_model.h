@@ -60,9 +60,10 @@ class Gemma4Model {
   const ModelConfig& config() const;
   const Gemma4ModelOptions& options() const;
   Device& device() const;
-  DevicePtr tokens() const;  // int [longest step], as set_tokens writes them
-  DevicePtr logits() const;  // float [max_verify, vocab_size], after the softcap
-  DevicePtr best() const;    // int [max_verify]: the first of the largest logits
+  DevicePtr embed_tokens() const;  // bf16 [vocab_size, hidden_size]
+  DevicePtr tokens() const;        // int [longest step], as set_tokens writes them
+  DevicePtr logits() const;        // float [max_verify, vocab_size], after the softcap
+  DevicePtr best() const;          // int [max_verify]: the first of the largest logits
   // The residual streams of the last step; no rows where none are kept.
   TargetFeatures features() const;
   std::size_t weight_bytes() const;
