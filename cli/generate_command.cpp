@@ -101,6 +101,11 @@ Gemma4ModelOptions model_options(const GenerateFlags& flags, const Inputs& input
   const int most = inputs.config.geometry.max_positions;
   const int asked = flags.max_tokens > 0 ? flags.max_tokens : prompt + flags.max_new_tokens;
   options.attention.max_tokens = std::min(asked, most);
+  // Here, and not only after the weights are loaded.
+  const StopRule fits({.prompt_length = prompt,
+                       .max_new_tokens = flags.max_new_tokens,
+                       .max_tokens = options.attention.max_tokens},
+                      {});
   options.attention.max_prefill = std::min(flags.max_prefill, options.attention.max_tokens);
   options.attention.max_verify = flags.draft == "none" ? 1 : flags.chain + 1;
   options.attention.invariant = true;  // what makes verify give the tokens of decode
@@ -171,12 +176,12 @@ void check(const GenerateFlags& flags) {
 int generate(const Workplace& workplace, const GenerateFlags& flags) {
   check(flags);
   const Inputs inputs = read_inputs(flags);
+  const Gemma4ModelOptions options = model_options(flags, inputs);
   const Interrupt interrupt(workplace.log);
   const auto start = std::chrono::steady_clock::now();
   const DeviceChoice choice =
       flags.device ? *flags.device : workplace.device_of_environment().value_or(DeviceChoice{});
   Engine engine(workplace.serving_options(choice));
-  const Gemma4ModelOptions options = model_options(flags, inputs);
   Gemma4Model model = inputs.checkpoint
                           ? Gemma4Model(engine, inputs.config, inputs.checkpoint->weights, options)
                           : Gemma4Model::random(engine, inputs.config, options, kRandomSeed);

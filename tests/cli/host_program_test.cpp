@@ -1,7 +1,6 @@
 // The main job without a GPU: tune, tune again, explain, bench and serve on the host device.
 #include "runtime/attune.h"
-#include "tests/cli/program.h"
-#include "tests/support/require_cxx.h"
+#include "tests/cli/host_program.h"
 
 namespace attune {
 namespace {
@@ -9,20 +8,7 @@ namespace {
 // One tile holds all keys, so that every config has one candidate.
 constexpr const char* kTiny = "decode/b1/q1/kv1-16/h1x1/d64/contiguous/bf16";
 
-class HostProgram : public ProgramTest {
- protected:
-  void SetUp() override {
-    try {
-      open_compiler({.host = test_host_search()}, "host");
-    } catch (const DeviceUnavailable& error) {
-      if (const char* required = std::getenv("ATTUNE_REQUIRE_CXX");
-          required != nullptr && std::string_view(required) == "1") {
-        FAIL() << error.what();
-      }
-      GTEST_SKIP() << error.what();
-    }
-  }
-};
+class HostProgram : public HostProgramTest {};
 
 TEST_F(HostProgram, StoresAWinnerOnceAndServesIt) {
   const Finished cold = run({"tune", kTiny, "--device", "host", "--json", cache_flag()});
