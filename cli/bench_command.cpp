@@ -8,8 +8,10 @@
 #include "cli/bench_report.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/model_bench.h"
 #include "common/error.h"
 #include "jit/source.h"
+#include "runtime/checkpoint.h"
 #include "runtime/dispatch.h"
 #include "tuner/select.h"
 #include "tuner/space.h"
@@ -27,6 +29,7 @@ constexpr const char* kExamples = R"(Examples:
   attune bench PROBLEM --device host                without a GPU
   attune bench PROBLEM --kv 8192 --register-rule    what the register rule drops, timed
   attune bench PROBLEM --kv 8192 --candidate wgmma/m64n64s2w12/x33 --candidate wgmma/m64n32s3w12/x33
+  attune bench --random-weights config.json --context 512,8192,127000 --tokens 1,8   steps of a model
 Exit codes: 0 done, 1 failed, 3 no usable GPU, 130 Ctrl-C.)";
 
 constexpr std::uint64_t kVerifySeed = 1;
@@ -40,6 +43,13 @@ struct BenchFlags {
   std::vector<std::string> candidates;
   bool register_rule = false;
   bool json = false;
+  // Of a whole model.
+  std::string model, random_weights;
+  std::string contexts = "512,8192,32768";
+  std::string tokens = "1,8";
+  bool invariant = false;
+
+  bool is_of_model() const { return !model.empty() || !random_weights.empty(); }
 };
 
 // --lengths for a problem. A sequence holds its query tokens, so it is no shorter than they are.
@@ -222,7 +232,42 @@ std::vector<Candidate> candidates_of(const BenchFlags& flags,
   return candidates;
 }
 
+// Ascending.
+std::vector<int> parse_counts(const std::string& text) {
+  std::vector<int> counts = parse_kv_list(text);
+  std::sort(counts.begin(), counts.end());
+  return counts;
+}
+
+int bench_model(const Workplace& workplace, const BenchFlags& flags) {
+  const std::vector<int> contexts = parse_counts(flags.contexts);
+  const std::vector<int> tokens = parse_counts(flags.tokens);
+  std::optional<Checkpoint> checkpoint;
+  if (!flags.model.empty()) checkpoint = Checkpoint::open(flags.model);
+  const ModelConfig config =
+      checkpoint ? checkpoint->config : ModelConfig::from_file(flags.random_weights);
+  Gemma4ModelOptions options;
+  options.attention.max_tokens = contexts.back() + tokens.back();
+  options.attention.max_verify = tokens.back();
+  options.attention.invariant = flags.invariant;
+  options.attention.global_layout = config.compact_layout();
+  const DeviceChoice choice = device_of(workplace, flags);
+  Engine engine(workplace.serving_options(choice));
+  constexpr std::uint64_t kSeed = 1;
+  Gemma4Model model = checkpoint ? Gemma4Model(engine, config, checkpoint->weights, options)
+                                 : Gemma4Model::random(engine, config, options, kSeed);
+  const auto compiler = open_compiler(workplace.compilers(), engine.device().info().arch);
+  const ModelBenchOutcome outcome = bench_steps(model, *compiler, contexts, tokens);
+  if (flags.json) {
+    print_json(model_bench_json(outcome));
+  } else {
+    print_text(model_bench_text(outcome));
+  }
+  return kExitDone;
+}
+
 int bench(const Workplace& workplace, const BenchFlags& flags) {
+  if (flags.is_of_model()) return bench_model(workplace, flags);
   const std::vector<Problem> problems = flags.problems.resolve();
   const auto is_measured = [&](const Problem& problem) {
     return !batches_of(flags, problem).empty();
@@ -275,6 +320,16 @@ void add_bench_command(CLI::App* app, Workplace* workplace, Action* action) {
       ->add_option("--candidate", flags->candidates,
                    "Time this one instead of what is served; may be repeated")
       ->excludes("--register-rule");
+  command->add_option("--model", flags->model, "Time the steps of this checkpoint instead");
+  command
+      ->add_option("--random-weights", flags->random_weights,
+                   "Time the steps of a model of this config.json instead")
+      ->excludes("--model");
+  command->add_option("--context", flags->contexts,
+                      "Of a model: tokens in front of the step (default 512,8192,32768)");
+  command->add_option("--tokens", flags->tokens, "Of a model: tokens of a step (default 1,8)");
+  command->add_flag("--invariant", flags->invariant,
+                    "Of a model: with the attention that generate uses");
   command->add_option("--csv", flags->csv, "Write the rows to this file");
   command->add_flag("--json", flags->json, "Print the result as one JSON document");
   command->footer(kExamples);

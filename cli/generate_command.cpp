@@ -109,11 +109,7 @@ Gemma4ModelOptions model_options(const GenerateFlags& flags, const Inputs& input
   options.attention.max_prefill = std::min(flags.max_prefill, options.attention.max_tokens);
   options.attention.max_verify = flags.draft == "none" ? 1 : flags.chain + 1;
   options.attention.invariant = true;  // what makes verify give the tokens of decode
-  const auto& layers = inputs.config.geometry.layers;
-  const bool unified = std::all_of(layers.begin(), layers.end(), [](const LayerGeometry& layer) {
-    return layer.kind == LayerKind::kSliding || layer.k_eq_v;
-  });
-  if (unified) options.attention.global_layout = KvLayout::kUnified;
+  options.attention.global_layout = inputs.config.compact_layout();
   if (inputs.head_config) options.taps = inputs.head_config->taps;
   return options;
 }

@@ -1,5 +1,7 @@
 #include "runtime/model_config.h"
 
+#include <algorithm>
+
 #include <cmath>
 
 #include "runtime/gemma4_sections.h"
@@ -94,6 +96,15 @@ ModelConfig ModelConfig::from_json(std::string_view text) {
 
 ModelConfig ModelConfig::from_file(const std::filesystem::path& path) {
   return read_config(path, kGemma4Config, from_json);
+}
+
+KvLayout ModelConfig::compact_layout() const {
+  const bool unified =
+      std::all_of(geometry.layers.begin(), geometry.layers.end(), [](const LayerGeometry& layer) {
+        return layer.kind == LayerKind::kSliding ||
+               (layer.k_eq_v && layer.head_dim == kUnifiedHeadDim);
+      });
+  return unified ? KvLayout::kUnified : KvLayout::kContiguous;
 }
 
 }  // namespace attune

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/gemma4_geometry.h"
+#include "templates/config.h"
 
 namespace attune {
 
@@ -33,6 +34,8 @@ struct ModelConfig {
   // What embeddings are multiplied with: the square root of their width, rounded to bf16 first.
   float embedding_scale() const;
   float per_layer_embedding_scale() const;
+  // The smallest layout of the global layers: unified where all of them make V of K's projection.
+  KvLayout compact_layout() const;
 
   // Reads what Gemma4Geometry reads, and throws as it does.
   static ModelConfig from_json(std::string_view text);

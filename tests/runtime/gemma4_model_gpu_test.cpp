@@ -4,6 +4,7 @@
 #include "jit/cuda_device.h"
 #include "tests/runtime/gemma4_bench.h"
 #include "tests/runtime/gemma4_model_cases.h"
+#include "tests/runtime/generate_cases.h"
 #include "tests/support/require_gpu.h"
 
 namespace attune {
@@ -26,6 +27,29 @@ TEST_F(Gemma4ModelGpuTest, VerifyGivesTheBitsOfDecode) {
 }
 
 TEST_F(Gemma4ModelGpuTest, TapsAreTheStreamsAndChangeNothing) { expect_taps(bench()->engine); }
+
+TEST_F(Gemma4ModelGpuTest, GenerationIsLosslessWhateverIsDrafted) {
+  expect_lossless(bench()->engine, 100, {1, 2, 3, 4, 7, 8, 15}, {1, 13, 31, 40, 100});
+}
+
+TEST_F(Gemma4ModelGpuTest, GenerationSamplesTheSameTokensForASeed) {
+  expect_sampling_repeats(bench()->engine, 60);
+}
+
+TEST_F(Gemma4ModelGpuTest, GenerationEndsWhereItIsTold) { expect_ends(bench()->engine); }
+
+TEST_F(Gemma4ModelGpuTest, Eagle3HeadIsItsFormula) {
+  const auto on = bench();
+  expect_eagle3_oracle(on->engine, true);
+  expect_eagle3_oracle(on->engine, false);
+}
+
+// Layers of 31B's shapes, as many as a short test has time for.
+TEST_F(Gemma4ModelGpuTest, LargeLayersAreLosslessToo) {
+  ModelConfig config = ModelConfig::from_file(test_data("gemma4-configs") / "31b-newer.json");
+  config.geometry.layers.resize(6);  // five sliding ones, a global one
+  expect_lossless_at(bench()->engine, config, 400, {1000, 5000, 100'000});
+}
 
 }  // namespace
 }  // namespace attune

@@ -148,6 +148,61 @@ inline void expect_lossless(Engine& engine, int num_tokens, const std::vector<in
   EXPECT_GT(num_accepted, 0);
 }
 
+// A model of random weights behind contexts whose keys and values are whatever `config` makes of
+// random tokens: plain decoding against a head, n-grams and an adversary, all with the same bits.
+inline void expect_lossless_at(Engine& engine, const ModelConfig& config, int num_tokens,
+                               const std::vector<int>& contexts) {
+  Eagle3Config head;
+  head.hidden_size = head.target_hidden_size = config.hidden_size();
+  head.intermediate_size = 2048;
+  head.num_q_heads = 8;
+  head.num_kv_heads = 4;
+  head.draft_vocab_size = 4096;
+  head.target_vocab_size = config.vocab_size;
+  head.taps = {1, config.num_layers() / 2, config.num_layers()};
+  Gemma4ModelOptions options;
+  options.attention.max_tokens = contexts.back() + num_tokens;
+  options.attention.max_prefill = 512;
+  options.attention.max_verify = 16;
+  options.attention.max_sequences = 2;
+  options.attention.invariant = true;
+  options.attention.global_layout = config.compact_layout();
+  options.taps = head.taps;
+  Gemma4Model model = Gemma4Model::random(engine, config, options, 1);
+  const Stream stream = engine.device().create_stream();
+  Eagle3Drafter eagle3(
+      Eagle3Head::random(engine, head, {.max_tokens = options.attention.max_tokens}, 2),
+      engine.device(), stream.get());
+  NgramDrafter ngram({.max_n = 3, .min_n = 1});
+  std::mt19937 random(3);
+  for (const int context : contexts) {
+    std::vector<int> prompt(static_cast<std::size_t>(context));
+    for (int& id : prompt) id = static_cast<int>(random() % config.vocab_size);
+    const auto run = [&](Drafter* drafter, int chain, std::vector<float>* last) {
+      GenerateOptions asked;
+      asked.max_new_tokens = num_tokens;
+      asked.chain = chain;
+      asked.on_tokens = [&](std::span<const std::int32_t> tokens) {
+        std::vector<float> logits = read_logits(model, static_cast<int>(tokens.size()));
+        last->assign(logits.end() - config.vocab_size, logits.end());
+        return true;
+      };
+      return Generator(model, drafter, stream.get()).run(prompt, asked).tokens;
+    };
+    std::vector<float> plain_last, last;
+    const std::vector<int> plain = run(nullptr, 4, &plain_last);
+    std::vector<int> all = prompt;
+    all.insert(all.end(), plain.begin(), plain.end());
+    ScriptedDrafter half(all, 2), some(all, 7);
+    for (Drafter* drafter : {static_cast<Drafter*>(&eagle3), static_cast<Drafter*>(&ngram),
+                             static_cast<Drafter*>(&half), static_cast<Drafter*>(&some)}) {
+      const int chain = 1 + static_cast<int>(random() % 15);
+      ASSERT_EQ(run(drafter, chain, &last), plain) << "context " << context << " chain " << chain;
+      ASSERT_TRUE(last == plain_last) << "context " << context << " chain " << chain;
+    }
+  }
+}
+
 // What a drafter proposes changes no token of a seed, and the seed decides.
 inline void expect_sampling_repeats(Engine& engine, int num_tokens) {
   Generation on(engine);

@@ -1,0 +1,130 @@
+#include "cli/model_bench.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "common/error.h"
+
+namespace attune {
+namespace {
+
+constexpr int kSamples = 11;
+constexpr int kStepsPerSample = 4;
+
+// Fills the caches' places without running anything.
+void advance(Gemma4Session& session, int context, StreamHandle stream) {
+  while (session.length() < context) {
+    const int count = std::min(session.largest_step(), context - session.length());
+    if (count < 1) {
+      throw InvalidArgument("the context does not fit", fmt::format("context={}", context),
+                            "name shorter ones with --context, or raise --max-tokens");
+    }
+    session.begin_step(count, stream);
+    session.commit(count, stream);
+  }
+}
+
+// Microseconds of a step, ascending.
+std::vector<double> time_steps(Gemma4Model& model, Gemma4Session& session, int num_tokens,
+                               StreamHandle stream) {
+  Device& device = model.device();
+  session.begin_step(num_tokens, stream);
+  const Graph graph = device.capture(stream, [&] { model.verify(session, num_tokens, stream); });
+  session.commit(0, stream);
+  const Event begin = device.create_event(), end = device.create_event();
+  std::vector<double> times;
+  for (int i = 0; i <= kSamples; ++i) {
+    session.begin_step(num_tokens, stream);
+    device.record(begin, stream);
+    for (int step = 0; step < kStepsPerSample; ++step) device.launch(graph, stream);
+    device.record(end, stream);
+    const double us = device.elapsed_us(begin, end) / kStepsPerSample;
+    session.commit(0, stream);
+    if (i > 0) times.push_back(us);  // the first one warms up
+  }
+  std::sort(times.begin(), times.end());
+  return times;
+}
+
+}  // namespace
+
+double step_weight_bytes(const ModelConfig& config) {
+  double elements = static_cast<double>(config.vocab_size) * config.hidden_size();
+  for (const WeightSpec& spec : weight_specs(config)) {
+    const bool is_layer = spec.name.find(".layers.") != std::string::npos;
+    if (is_layer) elements += static_cast<double>(num_elements(spec.shape));
+  }
+  return elements * kBytesPerElement;
+}
+
+double step_cache_bytes(const ModelConfig& config, KvLayout global_layout, int context) {
+  double bytes = 0;
+  for (const LayerGeometry& layer : config.geometry.layers) {
+    const bool global = layer.kind == LayerKind::kGlobal;
+    const int rows = layer.window > 0 ? std::min(context, layer.window) : context;
+    const int columns = global && is_unified(global_layout) ? kUnifiedColumns : 2 * layer.head_dim;
+    bytes += static_cast<double>(rows) * layer.num_kv_heads * columns * kBytesPerElement;
+  }
+  return bytes;
+}
+
+ModelBenchOutcome bench_steps(Gemma4Model& model, const Compiler& compiler,
+                              const std::vector<int>& contexts, const std::vector<int>& rows) {
+  ModelBenchOutcome outcome;
+  Device& device = model.device();
+  outcome.gpu = device.info();
+  outcome.ceilings = measure_ceilings(device, compiler);
+  const ModelConfig& config = model.config();
+  outcome.weight_bytes = static_cast<std::size_t>(step_weight_bytes(config));
+  const Stream stream = device.create_stream();
+  Gemma4Session session = model.open_session();
+  const std::vector<int> ids(static_cast<std::size_t>(*std::max_element(rows.begin(), rows.end())),
+                             config.bos_token_id);
+  model.set_tokens(ids, stream.get());
+  for (const int context : contexts) {
+    advance(session, context, stream.get());
+    for (const int num_tokens : rows) {
+      const std::vector<double> times = time_steps(model, session, num_tokens, stream.get());
+      ModelBenchPoint point{context, num_tokens, times[times.size() / 2],
+                            times[times.size() * 3 / 4] - times[times.size() / 4], 0};
+      const KvLayout layout = model.options().attention.global_layout;
+      const double bytes = static_cast<double>(outcome.weight_bytes) +
+                           step_cache_bytes(config, layout, context + num_tokens);
+      point.floor_us = 1e6 * bytes / outcome.ceilings.read_bytes_per_s;
+      outcome.points.push_back(point);
+    }
+  }
+  return outcome;
+}
+
+Json model_bench_json(const ModelBenchOutcome& outcome) {
+  Json points = Json::array();
+  for (const ModelBenchPoint& point : outcome.points) {
+    points.push_back({{"context", point.context},
+                      {"tokens", point.num_tokens},
+                      {"step_us", point.step_us},
+                      {"iqr_us", point.iqr_us},
+                      {"floor_us", point.floor_us}});
+  }
+  return {{"gpu", outcome.gpu.identity()},
+          {"read_bytes_per_s", outcome.ceilings.read_bytes_per_s},
+          {"tensor_flops_per_s", outcome.ceilings.tensor_flops_per_s},
+          {"weight_bytes", outcome.weight_bytes},
+          {"points", points}};
+}
+
+std::string model_bench_text(const ModelBenchOutcome& outcome) {
+  Table table({{"context"}, {"tokens"}, {"step us"}, {"+/-"}, {"floor us"}, {"of floor"}});
+  for (const ModelBenchPoint& point : outcome.points) {
+    table.add_row({std::to_string(point.context), std::to_string(point.num_tokens),
+                   time_text(point.step_us), time_text(point.iqr_us / 2), time_text(point.floor_us),
+                   percent_text(point.floor_us / point.step_us)});
+  }
+  return fmt::format("{}: reads {}/s; a step has {} of weights; captured steps\n{}",
+                     outcome.gpu.name,
+                     bytes_text(static_cast<std::uint64_t>(outcome.ceilings.read_bytes_per_s)),
+                     bytes_text(outcome.weight_bytes), table.text());
+}
+
+}  // namespace attune

@@ -1,0 +1,42 @@
+// Times the steps of a whole model against what reading its weights and caches takes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/report.h"
+#include "jit/device_info.h"
+#include "runtime/gemma4_model.h"
+#include "tuner/timer.h"
+
+namespace attune {
+
+struct ModelBenchPoint {
+  int context = 0;     // tokens in the caches before the step
+  int num_tokens = 1;  // of the step
+  double step_us = 0;  // median
+  double iqr_us = 0;
+  double floor_us = 0;
+};
+
+struct ModelBenchOutcome {
+  DeviceInfo gpu;
+  Ceilings ceilings;
+  std::size_t weight_bytes = 0;  // of a step
+  std::vector<ModelBenchPoint> points;
+};
+
+// Bytes that a step reads at least: every weight but the embedding's rows, and the keys and values
+// that its last token sees.
+double step_weight_bytes(const ModelConfig& config);
+double step_cache_bytes(const ModelConfig& config, KvLayout global_layout, int context);
+
+// Captured steps of `rows` tokens behind `contexts` tokens, which are whatever the caches hold: no
+// time depends on values. Contexts ascend.
+ModelBenchOutcome bench_steps(Gemma4Model& model, const Compiler& compiler,
+                              const std::vector<int>& contexts, const std::vector<int>& rows);
+
+Json model_bench_json(const ModelBenchOutcome& outcome);
+std::string model_bench_text(const ModelBenchOutcome& outcome);
+
+}  // namespace attune
