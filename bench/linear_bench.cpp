@@ -45,7 +45,7 @@ std::vector<KernelConfig> configs(const DeviceInfo& device) {
     for (const int block_n : {16, 32, 48, 64}) {
       for (const int num_stages : {2, 3, 4, 5, 6, 8}) {
         const KernelConfig config{block_m, block_n, num_stages, kLinearWarps};
-        const int smem = linear_smem_bytes(config);
+        const int smem = linear_smem_bytes(config, LinearWeights::kBf16);
         if (smem <= device.max_smem_per_block_bytes && 2 * smem > device.smem_per_sm_bytes / 2) {
           all.push_back(config);
         }
@@ -125,7 +125,8 @@ class LinearBench {
           modules_.emplace(source.symbols.front(), device_.load(compiler_.compile(source, arch)))
               .first;
     }
-    return device_.kernel(found->second, source.symbols.front(), linear_smem_bytes(config));
+    return device_.kernel(found->second, source.symbols.front(),
+                          linear_smem_bytes(config, LinearWeights::kBf16));
   }
   // Microseconds a launch, ascending.
   std::vector<double> samples(const Graph& graph, int launches) {

@@ -47,6 +47,7 @@ struct BenchFlags {
   std::string model, random_weights;
   std::string contexts = "512,8192,32768";
   std::string tokens = "1,8";
+  std::string weights = "bf16";
   bool invariant = false;
 
   bool is_of_model() const { return !model.empty() || !random_weights.empty(); }
@@ -251,6 +252,7 @@ int bench_model(const Workplace& workplace, const BenchFlags& flags) {
   options.attention.max_verify = tokens.back();
   options.attention.invariant = flags.invariant;
   options.attention.global_layout = config.compact_layout();
+  if (flags.weights == "int4") options.weights = LinearWeights::kInt4;
   const DeviceChoice choice = device_of(workplace, flags);
   Engine engine(workplace.serving_options(choice));
   constexpr std::uint64_t kSeed = 1;
@@ -328,6 +330,8 @@ void add_bench_command(CLI::App* app, Workplace* workplace, Action* action) {
   command->add_option("--context", flags->contexts,
                       "Of a model: tokens in front of the step (default 512,8192,32768)");
   command->add_option("--tokens", flags->tokens, "Of a model: tokens of a step (default 1,8)");
+  command->add_option("--weights", flags->weights, "Of a model: bf16 (default) or int4")
+      ->check(CLI::IsMember({"bf16", "int4"}));
   command->add_flag("--invariant", flags->invariant,
                     "Of a model: with the attention that generate uses");
   command->add_option("--csv", flags->csv, "Write the rows to this file");

@@ -43,6 +43,7 @@ struct GenerateFlags {
   bool ignore_eos = false, raw_prompt = false, json = false;
   SamplingOptions sampling;
   std::string cuda_graph = "on";
+  std::string weights = "bf16";
   std::optional<DeviceChoice> device;
 };
 
@@ -111,6 +112,7 @@ Gemma4ModelOptions model_options(const GenerateFlags& flags, const Inputs& input
   options.attention.invariant = true;  // what makes verify give the tokens of decode
   options.attention.global_layout = inputs.config.compact_layout();
   if (inputs.head_config) options.taps = inputs.head_config->taps;
+  if (flags.weights == "int4") options.weights = LinearWeights::kInt4;
   return options;
 }
 
@@ -253,6 +255,10 @@ void add_generate_command(CLI::App* app, Workplace* workplace, Action* action) {
   command->add_option("--seed", flags->sampling.seed, "Of sampling (default 0)");
   command->add_option("--cuda-graph", flags->cuda_graph, "Replay captured steps (default on)")
       ->check(CLI::IsMember({"on", "off"}));
+  command
+      ->add_option("--weights", flags->weights,
+                   "Of linear layers: bf16, or int4, packed while they are loaded")
+      ->check(CLI::IsMember({"bf16", "int4"}));
   add_device_flag(command, &flags->device, "GPU number, or host for the CPU (default: GPU 0)");
   workplace->add_cache_flag(command);
   command->add_flag("--json", flags->json, "Print the result as one JSON document");

@@ -49,13 +49,20 @@ std::vector<double> time_steps(Gemma4Model& model, Gemma4Session& session, int n
 
 }  // namespace
 
-double step_weight_bytes(const ModelConfig& config) {
-  double elements = static_cast<double>(config.vocab_size) * config.hidden_size();
+double step_weight_bytes(const ModelConfig& config, LinearWeights weights) {
+  const auto matrix_bytes = [&](std::int64_t rows, std::int64_t columns) {
+    if (weights == LinearWeights::kBf16)
+      return static_cast<double>(rows * columns) * kBytesPerElement;
+    return static_cast<double>(int4_bytes(static_cast<int>(rows), static_cast<int>(columns)));
+  };
+  double bytes = matrix_bytes(config.vocab_size, config.hidden_size());
   for (const WeightSpec& spec : weight_specs(config)) {
-    const bool is_layer = spec.name.find(".layers.") != std::string::npos;
-    if (is_layer) elements += static_cast<double>(num_elements(spec.shape));
+    if (spec.name.find(".layers.") == std::string::npos) continue;
+    bytes += spec.shape.size() == 2
+                 ? matrix_bytes(spec.shape[0], spec.shape[1])
+                 : static_cast<double>(num_elements(spec.shape)) * kBytesPerElement;
   }
-  return elements * kBytesPerElement;
+  return bytes;
 }
 
 double step_cache_bytes(const ModelConfig& config, KvLayout global_layout, int context) {
@@ -76,7 +83,8 @@ ModelBenchOutcome bench_steps(Gemma4Model& model, const Compiler& compiler,
   outcome.gpu = device.info();
   outcome.ceilings = measure_ceilings(device, compiler);
   const ModelConfig& config = model.config();
-  outcome.weight_bytes = static_cast<std::size_t>(step_weight_bytes(config));
+  outcome.weight_bytes =
+      static_cast<std::size_t>(step_weight_bytes(config, model.options().weights));
   const Stream stream = device.create_stream();
   Gemma4Session session = model.open_session();
   const std::vector<int> ids(static_cast<std::size_t>(*std::max_element(rows.begin(), rows.end())),

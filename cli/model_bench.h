@@ -28,7 +28,7 @@ struct ModelBenchOutcome {
 
 // Bytes that a step reads at least: every weight but the embedding's rows, and the keys and values
 // that its last token sees.
-double step_weight_bytes(const ModelConfig& config);
+double step_weight_bytes(const ModelConfig& config, LinearWeights weights);
 double step_cache_bytes(const ModelConfig& config, KvLayout global_layout, int context);
 
 // Captured steps of `rows` tokens behind `contexts` tokens, which are whatever the caches hold: no

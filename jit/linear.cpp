@@ -33,9 +33,14 @@ void launch_linear(Device& device, const LinearKernel& linear, const LinearArgs&
   }
   const int box = linear.plan.outputs_per_pass;
   LinearParams p{};
-  p.weight_map = row_map(device, args.weights, shape.in_features, shape.weight_rows(), box);
-  p.short_weight_map =
-      row_map(device, args.weights, shape.in_features, shape.weight_rows(), std::max(1, box - 1));
+  p.weight_rows = shape.weight_rows();
+  if (shape.weights == LinearWeights::kInt4) {
+    p.packed = reinterpret_cast<const void*>(args.weights);
+  } else {
+    p.weight_map = row_map(device, args.weights, shape.in_features, p.weight_rows, box);
+    p.short_weight_map =
+        row_map(device, args.weights, shape.in_features, p.weight_rows, std::max(1, box - 1));
+  }
   p.input_map =
       row_map(device, args.input, shape.in_features, args.num_tokens, linear.config.block_m);
   p.out = reinterpret_cast<void*>(args.out);
@@ -47,6 +52,20 @@ void launch_linear(Device& device, const LinearKernel& linear, const LinearArgs&
   p.outputs_per_pass = box;
   p.softcap = args.softcap;
   device.launch(linear.kernel, linear.plan.launch, &p, stream);
+}
+
+void quantize_int4(Device& device, const Kernel& kernel, DevicePtr rows, int num_rows,
+                   int in_features, DevicePtr packed, StreamHandle stream) {
+  constexpr int kMostRows = 65535;
+  QuantizeParams p{reinterpret_cast<const uint16*>(rows), reinterpret_cast<void*>(packed), num_rows,
+                   in_features, 0};
+  KernelLaunch launch;
+  launch.block = {kWarpSize, 1, 1};
+  for (; p.first_row < num_rows; p.first_row += kMostRows) {
+    launch.grid = {static_cast<unsigned>(linear_panels(LinearWeights::kInt4, in_features)),
+                   static_cast<unsigned>(std::min(kMostRows, num_rows - p.first_row)), 1};
+    device.launch(kernel, launch, &p, stream);
+  }
 }
 
 }  // namespace attune

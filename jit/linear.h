@@ -16,7 +16,7 @@ struct LinearKernel {
 
 // Device pointers, 16-byte aligned.
 struct LinearArgs {
-  DevicePtr weights = 0;  // bf16 [weight_rows, in_features]
+  DevicePtr weights = 0;  // bf16 [weight_rows, in_features], or packed (linear_config.h)
   DevicePtr input = 0;    // bf16 [num_tokens, in_features]
   DevicePtr out = 0;      // bf16 [num_tokens, out_features]; of logits float
   int num_tokens = 1;     // up to the config's BLOCK_M
@@ -27,5 +27,9 @@ struct LinearArgs {
 // InvalidArgument when num_tokens is out of range.
 void launch_linear(Device& device, const LinearKernel& linear, const LinearArgs& args,
                    StreamHandle stream);
+
+// Packs bf16 rows, by the kernel of quantize_source(). Enqueues.
+void quantize_int4(Device& device, const Kernel& kernel, DevicePtr rows, int num_rows,
+                   int in_features, DevicePtr packed, StreamHandle stream);
 
 }  // namespace attune

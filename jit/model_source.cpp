@@ -17,11 +17,11 @@ constexpr std::string_view kLinearText =
 constexpr attune::KernelConfig kConfig{{
     .block_m = {block_m}, .block_n = {block_n}, .num_stages = {num_stages}, .num_warps = {num_warps}}};
 static_assert(sizeof(attune::LinearParams) == {params_bytes}, "host and device disagree on LinearParams");
-static_assert(attune::linear_smem_bytes(kConfig) == {smem_bytes}, "host and device disagree on smem");
+static_assert(attune::linear_smem_bytes(kConfig, attune::LinearWeights::{weights}) == {smem_bytes}, "host and device disagree on smem");
 
 extern "C" __global__ void __launch_bounds__({threads}, 1)
 {symbol}(const __grid_constant__ attune::LinearParams p) {{
-  attune::linear<kConfig, attune::LinearEpilogue::{epilogue}>(p);
+  attune::linear<kConfig, attune::LinearEpilogue::{epilogue}, attune::LinearWeights::{weights}>(p);
 }}
 )";
 
@@ -49,6 +49,17 @@ static_assert(sizeof(attune::ArgmaxParams) == {params_bytes}, "host and device d
 extern "C" __global__ void __launch_bounds__(attune::kArgmaxThreads)
 argmax(const __grid_constant__ attune::ArgmaxParams p) {{
   attune::argmax(p);
+}}
+)";
+
+constexpr std::string_view kQuantizeText =
+    R"(#include "templates/quantize.cuh"
+
+static_assert(sizeof(attune::QuantizeParams) == {params_bytes}, "host and device disagree on QuantizeParams");
+
+extern "C" __global__ void __launch_bounds__(attune::kWarpSize)
+quantize_int4(const __grid_constant__ attune::QuantizeParams p) {{
+  attune::quantize_int4(p);
 }}
 )";
 
@@ -80,22 +91,29 @@ Source source_of(std::string text, std::vector<std::string> symbols) {
 
 }  // namespace
 
-Source linear_source(const KernelConfig& config, LinearEpilogue epilogue) {
+Source linear_source(const KernelConfig& config, LinearEpilogue epilogue, LinearWeights weights) {
   const LinearShape any{.out_features = 1, .in_features = 8, .epilogue = epilogue};
   if (const auto limit = linear_limits(any, config)) {
     throw InvalidArgument("no linear kernel", limit->detail);
   }
   const EpilogueNames names = names_of(epilogue);
-  const std::string symbol = fmt::format("linear_{}_{}", names.symbol, text_of(config));
+  const bool int4 = weights == LinearWeights::kInt4;
+  const std::string symbol =
+      fmt::format("linear_{}_{}_{}", int4 ? "int4" : "bf16", names.symbol, text_of(config));
   return source_of(
-      fmt::format(kLinearText, fmt::arg("block_m", config.block_m),
-                  fmt::arg("block_n", config.block_n), fmt::arg("num_stages", config.num_stages),
-                  fmt::arg("num_warps", config.num_warps),
-                  fmt::arg("params_bytes", sizeof(LinearParams)),
-                  fmt::arg("smem_bytes", linear_smem_bytes(config)),
-                  fmt::arg("threads", config.num_warps * kWarpSize), fmt::arg("symbol", symbol),
-                  fmt::arg("epilogue", names.enumerator)),
+      fmt::format(
+          kLinearText, fmt::arg("block_m", config.block_m), fmt::arg("block_n", config.block_n),
+          fmt::arg("num_stages", config.num_stages), fmt::arg("num_warps", config.num_warps),
+          fmt::arg("params_bytes", sizeof(LinearParams)),
+          fmt::arg("smem_bytes", linear_smem_bytes(config, weights)),
+          fmt::arg("threads", config.num_warps * kWarpSize), fmt::arg("symbol", symbol),
+          fmt::arg("epilogue", names.enumerator), fmt::arg("weights", int4 ? "kInt4" : "kBf16")),
       {symbol});
+}
+
+Source quantize_source() {
+  return source_of(fmt::format(kQuantizeText, fmt::arg("params_bytes", sizeof(QuantizeParams))),
+                   {"quantize_int4"});
 }
 
 Source residual_source(int hidden) {
@@ -111,8 +129,9 @@ Source argmax_source() {
 }
 
 Digest model_digest(const std::string& arch) {
-  constexpr std::array<std::string_view, 3> kEntryFiles = {
-      "templates/linear.cuh", "templates/residual.cuh", "templates/argmax.cuh"};
+  constexpr std::array<std::string_view, 4> kEntryFiles = {
+      "templates/linear.cuh", "templates/quantize.cuh", "templates/residual.cuh",
+      "templates/argmax.cuh"};
   return digest_on(template_digest_of(kEntryFiles), arch);
 }
 

@@ -8,8 +8,12 @@
 
 namespace attune {
 
-// Symbol: "linear_store_m8n48s4w8". Throws InvalidArgument where the template refuses the config.
-Source linear_source(const KernelConfig& config, LinearEpilogue epilogue);
+// Symbol: "linear_bf16_store_m8n48s4w8". Throws InvalidArgument where the template refuses the config.
+Source linear_source(const KernelConfig& config, LinearEpilogue epilogue,
+                     LinearWeights weights = LinearWeights::kBf16);
+
+// Packs weights. Symbol: "quantize_int4".
+Source quantize_source();
 
 // A step of the residual stream for rows of `hidden` elements. Symbols: "residual_c3" and "embed_c3".
 // Throws InvalidArgument where the template has limits.

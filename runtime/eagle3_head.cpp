@@ -38,19 +38,19 @@ struct Eagle3Weights {
 Eagle3Weights upload(Device& device, const Eagle3Tensors<TensorView>& tensors,
                      DevicePtr target_embedding) {
   Eagle3Weights w;
-  WeightUploader upload(device, &w.memory);
+  WeightUploader upload(device, {}, &w.memory);
   w.embed_tokens =
-      tensors.embed_tokens.bytes.empty() ? target_embedding : upload.alone(tensors.embed_tokens);
-  w.fc = upload.alone(tensors.fc);
-  w.norm = upload.alone(tensors.norm);
-  w.lm_head = upload.alone(tensors.lm_head);
-  w.input_norm = upload.alone(tensors.input_norm);
-  w.hidden_norm = upload.alone(tensors.hidden_norm);
-  w.post_attention_norm = upload.alone(tensors.post_attention_norm);
-  w.qkv_proj = upload.together({&tensors.q_proj, &tensors.k_proj, &tensors.v_proj});
-  w.o_proj = upload.alone(tensors.o_proj);
-  w.gate_up_proj = upload.together({&tensors.gate_proj, &tensors.up_proj});
-  w.down_proj = upload.alone(tensors.down_proj);
+      tensors.embed_tokens.bytes.empty() ? target_embedding : upload.plain(tensors.embed_tokens);
+  w.fc = upload.matrix({&tensors.fc});
+  w.norm = upload.plain(tensors.norm);
+  w.lm_head = upload.matrix({&tensors.lm_head});
+  w.input_norm = upload.plain(tensors.input_norm);
+  w.hidden_norm = upload.plain(tensors.hidden_norm);
+  w.post_attention_norm = upload.plain(tensors.post_attention_norm);
+  w.qkv_proj = upload.matrix({&tensors.q_proj, &tensors.k_proj, &tensors.v_proj});
+  w.o_proj = upload.matrix({&tensors.o_proj});
+  w.gate_up_proj = upload.matrix({&tensors.gate_proj, &tensors.up_proj});
+  w.down_proj = upload.matrix({&tensors.down_proj});
   for (const std::int64_t token : target_tokens(tensors.d2t)) {
     w.target_tokens.push_back(static_cast<std::int32_t>(token));
   }
@@ -65,9 +65,9 @@ int qkv_width(const Eagle3Config& config) {
 Eagle3Weights invent(Device& device, const Eagle3Config& config, const Kernel& fill,
                      std::uint64_t seed) {
   Eagle3Weights w;
-  WeightInventor make(device, fill, seed, &w.memory);
+  WeightInventor make(device, fill, {}, seed, &w.memory);
   const int hidden = config.hidden_size;
-  w.embed_tokens = make.matrix(config.target_vocab_size, hidden);
+  w.embed_tokens = make.plain(config.target_vocab_size, hidden);
   w.fc = make.matrix(hidden, std::int64_t{1} * config.num_taps() * config.target_hidden_size);
   w.norm = make.vector(hidden, 0, 3 / std::sqrt(hidden));
   w.lm_head = make.matrix(config.draft_vocab_size, hidden);

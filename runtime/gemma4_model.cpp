@@ -31,6 +31,18 @@ void require_taps(const std::vector<int>& taps, int num_layers) {
   }
 }
 
+// The kernel that packs weights, where they are to be packed.
+struct PackingKernel {
+  PackingKernel(Device& device, LinearWeights weights, const LinearLayers::Load& load)
+      : format{weights, {}} {
+    if (weights == LinearWeights::kBf16) return;
+    module = load(quantize_source());
+    format.quantize = device.kernel(module->module, "quantize_int4", 0);
+  }
+  std::shared_ptr<const LoadedModule> module;
+  MatrixFormat format;
+};
+
 }  // namespace
 
 struct Gemma4Model::State {
@@ -85,7 +97,7 @@ Gemma4Model::State::State(Engine& engine, const ModelConfig& of, Gemma4Weights f
       options(std::move(asked)),
       weights(std::move(from)),
       attention(engine, config.geometry, options.attention),
-      linears(device, load, kEpilogues) {
+      linears(device, load, kEpilogues, options.weights) {
   require_taps(options.taps, config.num_layers());
   for (int idx = 0; idx < config.num_layers(); ++idx) {
     const auto& layer = weights.layers[static_cast<std::size_t>(idx)];
@@ -247,19 +259,23 @@ Gemma4Model::Gemma4Model(Gemma4Model&&) noexcept = default;
 Gemma4Model::~Gemma4Model() = default;
 
 Gemma4Model::Gemma4Model(Engine& engine, const ModelConfig& config,
-                         const ModelTensors<TensorView>& weights, Gemma4ModelOptions options)
-    : state_(std::make_unique<State>(
-          engine, config, upload_weights(engine.device(), config, weights), std::move(options),
-          [&](const Source& source) { return engine.load_module(source); })) {}
+                         const ModelTensors<TensorView>& weights, Gemma4ModelOptions options) {
+  const auto load = [&](const Source& source) { return engine.load_module(source); };
+  const PackingKernel packing(engine.device(), options.weights, load);
+  state_ = std::make_unique<State>(engine, config,
+                                   upload_weights(engine.device(), config, weights, packing.format),
+                                   std::move(options), load);
+}
 
 Gemma4Model Gemma4Model::random(Engine& engine, const ModelConfig& config,
                                 Gemma4ModelOptions options, std::uint64_t seed) {
   const auto load = [&](const Source& source) { return engine.load_module(source); };
+  const PackingKernel packing(engine.device(), options.weights, load);
   const auto probe = load(probe_source(engine.device().info().arch));
   const Kernel fill = engine.device().kernel(probe->module, "fill_noise", 0);
-  return Gemma4Model(std::make_unique<State>(engine, config,
-                                             random_weights(engine.device(), config, fill, seed),
-                                             std::move(options), load));
+  return Gemma4Model(std::make_unique<State>(
+      engine, config, random_weights(engine.device(), config, fill, packing.format, seed),
+      std::move(options), load));
 }
 
 Gemma4Session Gemma4Model::open_session() { return state_->attention.open_session(); }

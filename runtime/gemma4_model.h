@@ -22,6 +22,7 @@
 #include "runtime/gemma4_attention.h"
 #include "runtime/model_config.h"
 #include "runtime/weights.h"
+#include "templates/linear_config.h"
 
 namespace attune {
 
@@ -30,6 +31,8 @@ struct Gemma4ModelOptions {
   // Residual streams that are kept for a drafter, ascending: 0 is the scaled embedding, k the stream
   // behind layer k - 1.
   std::vector<int> taps;
+  // Of linear layers and the head; packed ones are made of a checkpoint's bf16 while it is loaded.
+  LinearWeights weights = LinearWeights::kBf16;
 };
 
 class Gemma4Model {

@@ -24,25 +24,26 @@ void require_served(const ModelConfig& config) {
 }
 
 Gemma4Weights upload_weights(Device& device, const ModelConfig& config,
-                             const ModelTensors<TensorView>& tensors) {
+                             const ModelTensors<TensorView>& tensors, const MatrixFormat& format) {
   require_served(config);
   Gemma4Weights weights;
-  WeightUploader upload(device, &weights.memory);
-  weights.embed_tokens = upload.alone(tensors.embed_tokens);
-  weights.norm = upload.alone(tensors.norm);
+  WeightUploader upload(device, format, &weights.memory);
+  weights.embed_tokens = upload.plain(tensors.embed_tokens);
+  weights.norm = upload.plain(tensors.norm);
   const bool tied = tensors.lm_head.bytes.data() == tensors.embed_tokens.bytes.data();
-  weights.lm_head = tied ? weights.embed_tokens : upload.alone(tensors.lm_head);
+  const bool shares = tied && format.weights == LinearWeights::kBf16;
+  weights.lm_head = shares ? weights.embed_tokens : upload.matrix({&tensors.lm_head});
   for (const LayerTensors<TensorView>& from : tensors.layers) {
     Gemma4LayerWeights& to = weights.layers.emplace_back();
-    to.input_norm = upload.alone(from.input_norm);
-    to.post_attention_norm = upload.alone(from.post_attention_norm);
-    to.pre_feedforward_norm = upload.alone(from.pre_feedforward_norm);
-    to.post_feedforward_norm = upload.alone(from.post_feedforward_norm);
-    to.layer_scalar = upload.alone(from.layer_scalar);
-    to.qkv_proj = upload.together({&from.q_proj, &from.k_proj, &from.v_proj});
-    to.o_proj = upload.alone(from.o_proj);
-    to.gate_up_proj = upload.together({&from.gate_proj, &from.up_proj});
-    to.down_proj = upload.alone(from.down_proj);
+    to.input_norm = upload.plain(from.input_norm);
+    to.post_attention_norm = upload.plain(from.post_attention_norm);
+    to.pre_feedforward_norm = upload.plain(from.pre_feedforward_norm);
+    to.post_feedforward_norm = upload.plain(from.post_feedforward_norm);
+    to.layer_scalar = upload.plain(from.layer_scalar);
+    to.qkv_proj = upload.matrix({&from.q_proj, &from.k_proj, &from.v_proj});
+    to.o_proj = upload.matrix({&from.o_proj});
+    to.gate_up_proj = upload.matrix({&from.gate_proj, &from.up_proj});
+    to.down_proj = upload.matrix({&from.down_proj});
     to.q_norm = elements<std::uint16_t>(from.q_norm);
     if (!from.k_norm.bytes.empty()) to.k_norm = elements<std::uint16_t>(from.k_norm);
   }
@@ -51,17 +52,17 @@ Gemma4Weights upload_weights(Device& device, const ModelConfig& config,
 }
 
 Gemma4Weights random_weights(Device& device, const ModelConfig& config, const Kernel& fill,
-                             std::uint64_t seed) {
+                             const MatrixFormat& format, std::uint64_t seed) {
   require_served(config);
   Gemma4Weights weights;
-  WeightInventor make(device, fill, seed, &weights.memory);
+  WeightInventor make(device, fill, format, seed, &weights.memory);
   const int hidden = config.hidden_size();
-  weights.embed_tokens = make.matrix(config.vocab_size, hidden);
+  weights.embed_tokens = make.plain(config.vocab_size, hidden);
   // Rows of the head are normal, so this is the deviation of the logits.
   constexpr double kLogits = 3;
   weights.norm = make.vector(hidden, 0, kLogits / std::sqrt(hidden));
-  weights.lm_head =
-      config.tie_word_embeddings ? weights.embed_tokens : make.matrix(config.vocab_size, hidden);
+  const bool shares = config.tie_word_embeddings && format.weights == LinearWeights::kBf16;
+  weights.lm_head = shares ? weights.embed_tokens : make.matrix(config.vocab_size, hidden);
   // Branches as large as the embedding, or the logits would be those of the last token alone.
   const double branch = config.embedding_scale() / 2;
   for (int idx = 0; idx < config.num_layers(); ++idx) {

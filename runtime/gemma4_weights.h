@@ -8,6 +8,7 @@
 
 #include "jit/device.h"
 #include "runtime/prepared.h"
+#include "runtime/weight_memory.h"
 #include "runtime/weights.h"
 
 namespace attune {
@@ -34,11 +35,11 @@ void require_served(const ModelConfig& config);
 
 // Waits for the copies.
 Gemma4Weights upload_weights(Device& device, const ModelConfig& config,
-                             const ModelTensors<TensorView>& tensors);
+                             const ModelTensors<TensorView>& tensors, const MatrixFormat& format);
 
 // Normal numbers from a hash of the seed, by `fill`, a kernel "fill_noise" (jit/source.h), where they
 // are many. Norms and scalars are close to what keeps logits in the range of the softcap.
 Gemma4Weights random_weights(Device& device, const ModelConfig& config, const Kernel& fill,
-                             std::uint64_t seed);
+                             const MatrixFormat& format, std::uint64_t seed);
 
 }  // namespace attune

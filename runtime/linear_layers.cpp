@@ -14,10 +14,11 @@ constexpr int kBlockN = 48;
 constexpr int kMostStages = 4;
 
 // As many slots as an SM's shared memory holds.
-KernelConfig config_for(int block_m, const DeviceInfo& device) {
+KernelConfig config_for(int block_m, LinearWeights weights, const DeviceInfo& device) {
   KernelConfig config{
       .block_m = block_m, .block_n = kBlockN, .num_stages = kMostStages, .num_warps = kLinearWarps};
-  while (config.num_stages > 1 && linear_smem_bytes(config) > device.max_smem_per_block_bytes) {
+  while (config.num_stages > 1 &&
+         linear_smem_bytes(config, weights) > device.max_smem_per_block_bytes) {
     --config.num_stages;
   }
   return config;
@@ -26,22 +27,23 @@ KernelConfig config_for(int block_m, const DeviceInfo& device) {
 }  // namespace
 
 LinearLayers::LinearLayers(Device& device, const Load& load,
-                           std::span<const LinearEpilogue> epilogues)
-    : device_(device) {
+                           std::span<const LinearEpilogue> epilogues, LinearWeights weights)
+    : device_(device), weights_(weights) {
   for (const LinearEpilogue epilogue : epilogues) {
     for (const int block_m : {kMmaTokens, kMaxLinearTokens}) {
       Loaded& loaded = kernels_[{epilogue, block_m}];
-      const KernelConfig config = config_for(block_m, device.info());
-      const Source source = linear_source(config, epilogue);
+      const KernelConfig config = config_for(block_m, weights_, device.info());
+      const Source source = linear_source(config, epilogue, weights_);
       loaded.module = load(source);
       loaded.linear.config = config;
-      loaded.linear.kernel =
-          device.kernel(loaded.module->module, source.symbols.front(), linear_smem_bytes(config));
+      loaded.linear.kernel = device.kernel(loaded.module->module, source.symbols.front(),
+                                           linear_smem_bytes(config, weights_));
     }
   }
 }
 
-void LinearLayers::run(const LinearShape& shape, LinearArgs args, StreamHandle stream) const {
+void LinearLayers::run(LinearShape shape, LinearArgs args, StreamHandle stream) const {
+  shape.weights = weights_;
   const int out_bytes = shape.epilogue == LinearEpilogue::kLogits ? 4 : kBytesPerElement;
   for (int left = args.num_tokens; left > 0; left -= args.num_tokens) {
     args.num_tokens = std::min(left, kMaxLinearTokens);

@@ -18,10 +18,12 @@ class LinearLayers {
   using Load = std::function<std::shared_ptr<const LoadedModule>(const Source&)>;
 
   // Loads the kernels of these epilogues. Throws what `load` throws.
-  LinearLayers(Device& device, const Load& load, std::span<const LinearEpilogue> epilogues);
+  LinearLayers(Device& device, const Load& load, std::span<const LinearEpilogue> epilogues,
+               LinearWeights weights = LinearWeights::kBf16);
 
   // LinearArgs::num_tokens of any size. Enqueues.
-  void run(const LinearShape& shape, LinearArgs args, StreamHandle stream) const;
+  // The weights are in the format that it was made for.
+  void run(LinearShape shape, LinearArgs args, StreamHandle stream) const;
 
  private:
   struct Loaded {
@@ -29,6 +31,7 @@ class LinearLayers {
     LinearKernel linear;
   };
   Device& device_;
+  LinearWeights weights_;
   std::map<std::pair<LinearEpilogue, int>, Loaded> kernels_;  // by tokens of a launch: 8 or 16
 };
 

@@ -1,12 +1,16 @@
 // Computes  y = W x for up to BLOCK_M tokens, with W read once.
 // Grid      CTAs, each with a share of the outputs that is equal to one. Threads: kLinearWarps * 32.
-// Tiles     a slot has 64 columns of the pass's rows of W and of all tokens, with the 128-byte
-//           swizzle, by bulk tensor copies. A warp has num_stages slots of its own and panels warp,
-//           warp + kLinearWarps, ... of every row: no warp waits for another but to add up.
+// Tiles     a slot has a panel of the pass's rows of W and of all tokens. Tokens come by bulk tensor
+//           copies, with the 128-byte swizzle; rows of bf16 too, packed rows by bulk copies. A warp
+//           has num_stages slots of its own and panels warp, warp + kLinearWarps, ... of every row:
+//           no warp waits for another but to add up.
 // Fragments W is the left operand of mma.sync, so that 8 tokens fill it. A lane loads 16 bytes of a
 //           row at once, and both operands of an mma take the same columns in the same order: which
 //           column is which k is free. So no ldmatrix, and the rows that a lane group reads are
 //           permuted for the banks (lane_row).
+// Int4      numbers become bf16 by or-ing their bits into the mantissa of 128: 128 + n. A group's sum
+//           is then 136 times the sum of its x too large, which a product with ones gives; in fp32
+//           that costs 1e-5 of the result, where each number would cost half an instruction more.
 // Smem      slots | partial sums of the warps | barriers.
 // Sync      full barriers of the slots; before a pass's partial sums are written, those of the pass
 //           before it have been read, and before they are added all are there: __syncthreads both.
@@ -35,7 +39,7 @@ __device__ __forceinline__ float gelu_tanh(float z) {
 
 __device__ __forceinline__ float silu(float z) { return z * rcp(1.0f + ex2(-kLog2E * z)); }
 
-template <KernelConfig kConfig, LinearEpilogue kEpilogue>
+template <KernelConfig kConfig, LinearEpilogue kEpilogue, LinearWeights kWeights>
 struct Linear {
   static constexpr int BLOCK_M = kConfig.block_m;
   static constexpr int BLOCK_N = kConfig.block_n;
@@ -45,20 +49,23 @@ struct Linear {
   static constexpr int kRowTiles = BLOCK_N / kMmaRows;
   static constexpr int kRowsPerOutput = linear_rows_per_output(kEpilogue);
   static constexpr int kOutputs = BLOCK_N / kRowsPerOutput;  // most of a pass
-  static constexpr int kSlotBytes = linear_slot_bytes(kConfig);
-  static constexpr int kInputOffset = BLOCK_N * kLinearRowBytes;
+  static constexpr bool kInt4 = kWeights == LinearWeights::kInt4;
+  static constexpr int kColumns = linear_panel_columns(kWeights);
+  static constexpr int kRowBytes = kInt4 ? kInt4RowBytes : kLinearRowBytes;
+  static constexpr int kSlotBytes = linear_slot_bytes(kConfig, kWeights);
+  static constexpr int kInputBytes = linear_input_bytes(kConfig, kWeights);
   static constexpr int kPartialOffset = kWarps * kStages * kSlotBytes;
   static constexpr int kBarrierOffset = kPartialOffset + 4 * linear_partials(kConfig);
   static_assert(kWarps == kLinearWarps, "sums depend on it");
   static_assert(BLOCK_M == 8 || BLOCK_M == 16);
   static_assert(BLOCK_N % kMmaRows == 0 && kOutputs % 8 == 0, "boxes begin at a swizzle");
-  static_assert(kBarrierOffset + kWarps * kStages * 8 == linear_smem_bytes(kConfig));
+  static_assert(kBarrierOffset + kWarps * kStages * 8 == linear_smem_bytes(kConfig, kWeights));
 
   const LinearParams& p;
   unsigned char* const smem;
   const int warp = threadIdx.x / kWarpSize;
   const int lane = threadIdx.x % kWarpSize;
-  const int num_panels = (p.in_features + kLinearColumns - 1) / kLinearColumns;
+  const int num_panels = linear_panels(kWeights, p.in_features);
   int first_output;
   int num_outputs;
 
@@ -118,21 +125,35 @@ struct Linear {
   // W of a step; the barrier expects x too.
   __device__ __forceinline__ void copy_weights(const Place& place) const {
     const uint32 full = barrier(place.step % kStages);
-    const uint32 slot = smem_address(smem) + slot_offset(place.step);
+    const uint32 slot = smem_address(smem) + slot_offset(place.step) + kInputBytes;
     const int outputs = pass_outputs(place.pass);
     const int row = first_output + pass_begin(place.pass);
-    const TensorMap& map = outputs == p.outputs_per_pass ? p.weight_map : p.short_weight_map;
-    mbarrier_arrive_expect_tx(full, (outputs * kRowsPerOutput + BLOCK_M) * kLinearRowBytes);
+    mbarrier_arrive_expect_tx(full, outputs * kRowsPerOutput * kRowBytes + kInputBytes);
 #pragma unroll
     for (int part = 0; part < kRowsPerOutput; ++part) {
-      const int at[2] = {place.panel * kLinearColumns, row + part * p.out_features};
-      cp_async_bulk_tensor_load_once<2>(slot + part * kOutputs * kLinearRowBytes, &map, at, full);
+      const uint32 to = slot + part * kOutputs * kRowBytes;
+      const int from = row + part * p.out_features;
+      if constexpr (kInt4) {
+        const int64 at = static_cast<int64>(place.panel) * p.weight_rows + from;
+        cp_async_bulk_load(to, static_cast<const unsigned char*>(p.packed) + at * kRowBytes,
+                           outputs * kRowBytes, full);
+      } else {
+        const bool is_long = outputs == p.outputs_per_pass;
+        const int at[2] = {place.panel * kColumns, from};
+        cp_async_bulk_tensor_load_once<2>(to, is_long ? &p.weight_map : &p.short_weight_map, at,
+                                          full);
+      }
     }
   }
+  // Columns behind the last one become zeros.
   __device__ __forceinline__ void copy_input(const Place& place) const {
-    const int at[2] = {place.panel * kLinearColumns, 0};
-    cp_async_bulk_tensor_load<2>(smem_address(smem) + slot_offset(place.step) + kInputOffset,
-                                 &p.input_map, at, barrier(place.step % kStages));
+    const uint32 slot = smem_address(smem) + slot_offset(place.step);
+#pragma unroll
+    for (int i = 0; i < kColumns / kLinearColumns; ++i) {
+      const int at[2] = {place.panel * kColumns + i * kLinearColumns, 0};
+      cp_async_bulk_tensor_load<2>(slot + i * BLOCK_M * kLinearRowBytes, &p.input_map, at,
+                                   barrier(place.step % kStages));
+    }
   }
 
   // Fills all slots: W does not depend on the kernel in front, x does.
@@ -177,24 +198,38 @@ struct Linear {
     return group >> 1 | (group & 1) << 2;
   }
 
+  // Of the lane: 16 bytes of token tile t, columns `chunk` * 8 to + 7 of a panel of x.
+  __device__ __forceinline__ static uint4 input_chunk(const unsigned char* panel, int t, int row,
+                                                      int chunk) {
+    return *reinterpret_cast<const uint4*>(panel + (t * kMmaTokens + row) * kLinearRowBytes +
+                                           (chunk ^ row) * 16);
+  }
+
   __device__ __forceinline__ void multiply(int step) {
     mbarrier_wait_parity(barrier(step % kStages), step / kStages & 1);
+    const unsigned char* const slot = smem + slot_offset(step);
+    if constexpr (kInt4) {
+      multiply_int4(slot);
+    } else {
+      multiply_bf16(slot);
+    }
+  }
+
+  __device__ __forceinline__ void multiply_bf16(const unsigned char* slot) {
     const int row = lane_row(lane / 4);
-    const unsigned char* const weights = smem + slot_offset(step) + row * kLinearRowBytes;
-    const unsigned char* const input = weights + kInputOffset;
+    const unsigned char* const weights = slot + kInputBytes + row * kRowBytes;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int chunk = ((lane % 4 + 4 * half) ^ row) * 16;
+      const int chunk = lane % 4 + 4 * half;
       uint4 x[kTokenTiles];
 #pragma unroll
-      for (int t = 0; t < kTokenTiles; ++t) {
-        x[t] = *reinterpret_cast<const uint4*>(input + t * kMmaTokens * kLinearRowBytes + chunk);
-      }
+      for (int t = 0; t < kTokenTiles; ++t) x[t] = input_chunk(slot, t, row, chunk);
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
-        const unsigned char* const tile = weights + m * kMmaRows * kLinearRowBytes + chunk;
+        // Rows of a multiple of 8 have the swizzle of row 0.
+        const unsigned char* const tile = weights + m * kMmaRows * kRowBytes + (chunk ^ row) * 16;
         const uint4 low = *reinterpret_cast<const uint4*>(tile);
-        const uint4 high = *reinterpret_cast<const uint4*>(tile + 8 * kLinearRowBytes);
+        const uint4 high = *reinterpret_cast<const uint4*>(tile + 8 * kRowBytes);
         const uint32 first[4] = {low.x, high.x, low.y, high.y};
         const uint32 second[4] = {low.z, high.z, low.w, high.w};
 #pragma unroll
@@ -204,6 +239,74 @@ struct Linear {
         }
       }
     }
+  }
+
+  // Numbers 2 p and 2 p + 1 of a word, each + 128.
+  __device__ __forceinline__ static uint32 widen(uint32 word, int pair) {
+    return (word >> 4 * pair & 0x000f000fu) | 0x43004300u;
+  }
+  // bf16 number i of the four in 8 bytes.
+  __device__ __forceinline__ static float scale_of(const uint2& scales, int i) {
+    const uint32 pair = i < 2 ? scales.x : scales.y;
+    return __uint_as_float(i % 2 == 0 ? pair << 16 : pair & 0xffff0000u);
+  }
+
+  __device__ __forceinline__ void multiply_int4(const unsigned char* slot) {
+    const int row = lane_row(lane / 4);
+    const unsigned char* const weights = slot + kInputBytes + row * kRowBytes;
+    // One half of the groups at a time: both are more registers than there are.
+#pragma unroll 1
+    for (int half = 0; half < 2; ++half) {
+      uint4 words[kRowTiles][2];
+      uint2 scales[kRowTiles][2];
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const unsigned char* const from = weights + (m * kMmaRows + i * 8) * kRowBytes;
+          words[m][i] = *reinterpret_cast<const uint4*>(from + (lane % 4 + 4 * half) * 16);
+          scales[m][i] = *reinterpret_cast<const uint2*>(from + kInt4ScalesOffset + 8 * half);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const unsigned char* const panel = slot + (2 * half + i / 2) * BLOCK_M * kLinearRowBytes;
+#pragma unroll
+        for (int t = 0; t < kTokenTiles; ++t) {
+          add_group(words, scales, i, t, input_chunk(panel, t, row, i % 2 * 4 + lane % 4));
+        }
+      }
+    }
+  }
+
+  // Adds the products of group `group` of a half and one token tile.
+  __device__ __forceinline__ void add_group(const uint4 (&words)[kRowTiles][2],
+                                            const uint2 (&scales)[kRowTiles][2], int group, int t,
+                                            const uint4& x) {
+    constexpr uint32 kOnes = 0x3f803f80u;
+    constexpr float kOffset = -(128.0f + kInt4Zero);
+    const uint32 ones[4] = {kOnes, kOnes, kOnes, kOnes};
+    float input_sum[4] = {};
+    mma_m16n8k16(input_sum, ones, x.x, x.y);
+    mma_m16n8k16(input_sum, ones, x.z, x.w);
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+      const uint32 low = word_of(words[m][0], group);
+      const uint32 high = word_of(words[m][1], group);
+      const uint32 first[4] = {widen(low, 0), widen(high, 0), widen(low, 1), widen(high, 1)};
+      const uint32 second[4] = {widen(low, 2), widen(high, 2), widen(low, 3), widen(high, 3)};
+      float sum[4] = {};
+      mma_m16n8k16(sum, first, x.x, x.y);
+      mma_m16n8k16(sum, second, x.z, x.w);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float centred = __fmaf_rn(kOffset, input_sum[i], sum[i]);
+        sums[m][t][i] = __fmaf_rn(scale_of(scales[m][i / 2], group), centred, sums[m][t][i]);
+      }
+    }
+  }
+  __device__ __forceinline__ static uint32 word_of(const uint4& words, int i) {
+    return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
   }
 
   // [kWarps, BLOCK_M, BLOCK_N]
@@ -264,10 +367,10 @@ struct Linear {
   }
 };
 
-template <KernelConfig kConfig, LinearEpilogue kEpilogue>
+template <KernelConfig kConfig, LinearEpilogue kEpilogue, LinearWeights kWeights>
 __device__ __forceinline__ void linear(const LinearParams& p) {
   extern __shared__ __align__(1024) unsigned char smem[];
-  Linear<kConfig, kEpilogue> cta(p, smem);
+  Linear<kConfig, kEpilogue, kWeights> cta(p, smem);
   cta.start();
   int step = 0;
   for (int pass = 0; pass < p.num_passes; ++pass) {

@@ -14,24 +14,58 @@ enum class LinearEpilogue : int {
   kLogits,  // fp32, with a softcap
 };
 
-constexpr int kLinearColumns = 64;  // of a slot: 128 bytes of a row
+enum class LinearWeights : int {
+  kBf16,  // rows of bf16
+  kInt4,  // packed rows (quantize.cuh)
+};
+
+// A panel is what a slot has of a row. Panels of x are 64 columns, 128 bytes.
+constexpr int kLinearColumns = 64;
 constexpr int kLinearRowBytes = kLinearColumns * kBytesPerElement;
+// A packed panel: 256 columns in groups of 32, one scale a group.
+//   [16 chunks of 8 numbers for each of 4 lanes | 8 scales, bf16]
+// Chunk q + 4 h has for groups 4 h to 4 h + 3 a word each: columns 8 q to 8 q + 7 of the group. Column
+// 2 p of them is at bit 4 p, column 2 p + 1 at bit 16 + 4 p. A number n of 4 bits is (n - 8) * scale.
+constexpr int kInt4Columns = 256;
+constexpr int kInt4GroupColumns = 32;
+constexpr int kInt4Groups = kInt4Columns / kInt4GroupColumns;
+constexpr int kInt4ScalesOffset = kInt4Columns / 2;
+constexpr int kInt4RowBytes = kInt4ScalesOffset + kInt4Groups * kBytesPerElement;
+constexpr int kInt4Zero = 8;
+
+constexpr int linear_panel_columns(LinearWeights weights) {
+  return weights == LinearWeights::kInt4 ? kInt4Columns : kLinearColumns;
+}
+constexpr int linear_panels(LinearWeights weights, int in_features) {
+  return (in_features + linear_panel_columns(weights) - 1) / linear_panel_columns(weights);
+}
+// Bytes of packed rows: [panels, rows, kInt4RowBytes].
+constexpr long long int4_bytes(int rows, int in_features) {
+  return 1LL * linear_panels(LinearWeights::kInt4, in_features) * rows * kInt4RowBytes;
+}
+
 // The bits of an output depend on how many warps share its columns, so it is no choice.
 constexpr int kLinearWarps = 8;
 constexpr int kMaxLinearTokens = 16;
 
 // KernelConfig of this template: block_m tokens (8 or 16); block_n rows of W in a slot, gate and up
 // rows both counted; num_stages slots of each warp; num_warps is kLinearWarps.
-constexpr int linear_slot_bytes(const KernelConfig& config) {
-  return (config.block_n + config.block_m) * kLinearRowBytes;
+constexpr int linear_input_bytes(const KernelConfig& config, LinearWeights weights) {
+  return config.block_m * linear_panel_columns(weights) * kBytesPerElement;
+}
+// x | rows of W; x begins at a multiple of the swizzle.
+constexpr int linear_slot_bytes(const KernelConfig& config, LinearWeights weights) {
+  const int row_bytes = weights == LinearWeights::kInt4 ? kInt4RowBytes : kLinearRowBytes;
+  const int bytes = linear_input_bytes(config, weights) + config.block_n * row_bytes;
+  return (bytes + 1023) / 1024 * 1024;
 }
 // Floats of the warps' partial sums.
 constexpr int linear_partials(const KernelConfig& config) {
   return config.num_warps * config.block_m * config.block_n;
 }
 // slots | partial sums | one barrier a slot
-constexpr int linear_smem_bytes(const KernelConfig& config) {
-  return config.num_warps * config.num_stages * (linear_slot_bytes(config) + 8) +
+constexpr int linear_smem_bytes(const KernelConfig& config, LinearWeights weights) {
+  return config.num_warps * config.num_stages * (linear_slot_bytes(config, weights) + 8) +
          4 * linear_partials(config);
 }
 

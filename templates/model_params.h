@@ -11,6 +11,8 @@ struct LinearParams {
   // have outputs, and of one row less; x as bf16 [num_tokens, in_features], in boxes of 64 columns
   // and BLOCK_M rows. Beyond the last column they fill zeros.
   TensorMap weight_map, short_weight_map, input_map;
+  const void* packed;  // packed rows of W (linear_config.h) in place of the first two maps
+  int weight_rows;
 
   void* out;  // bf16 [num_tokens, out_features]; of logits float
   int64 out_stride;
@@ -46,6 +48,15 @@ struct ResidualParams {
 
   int hidden;  // a multiple of 8
   float eps;
+};
+
+// Rows of W to packed ones.
+struct QuantizeParams {
+  const uint16* rows;  // bf16 [num_rows, in_features]
+  void* packed;        // [panels, num_rows, kInt4RowBytes]
+  int num_rows;
+  int in_features;  // a multiple of 8
+  int first_row;    // of the launch: a grid has 65535 rows at most
 };
 
 // The first index of the largest value of each row, or what `map` has for it.

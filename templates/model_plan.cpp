@@ -48,7 +48,7 @@ LinearPlan plan_linear(const LinearShape& shape, const KernelConfig& config, int
   plan.outputs_per_pass = (outputs + plan.num_passes - 1) / plan.num_passes;
   plan.launch.grid = {static_cast<unsigned>(num_ctas), 1, 1};
   plan.launch.block = {static_cast<unsigned>(config.num_warps * kWarpSize), 1, 1};
-  plan.launch.smem_bytes = linear_smem_bytes(config);
+  plan.launch.smem_bytes = linear_smem_bytes(config, shape.weights);
   plan.launch.programmatic = true;
   return plan;
 }

@@ -16,6 +16,7 @@ struct LinearShape {
   int out_features = 0;
   int in_features = 0;
   LinearEpilogue epilogue = LinearEpilogue::kStore;
+  LinearWeights weights = LinearWeights::kBf16;
 
   int weight_rows() const { return out_features * linear_rows_per_output(epilogue); }
   friend bool operator==(const LinearShape&, const LinearShape&) = default;

@@ -24,7 +24,8 @@ struct LoadedLinear {
         source(linear_source(config, epilogue)),
         module(on.load(compiler.compile(source, on.info().arch))) {
     linear.config = config;
-    linear.kernel = on.kernel(module, source.symbols.front(), linear_smem_bytes(config));
+    linear.kernel =
+        on.kernel(module, source.symbols.front(), linear_smem_bytes(config, LinearWeights::kBf16));
   }
   std::vector<std::uint16_t> run(const LinearProblem& problem) {
     linear.shape = problem.shape;

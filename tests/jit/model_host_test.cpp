@@ -10,10 +10,13 @@ namespace {
 constexpr KernelConfig kSmallConfig{.block_m = 8, .block_n = 16, .num_stages = 1, .num_warps = 8};
 
 struct LoadedLinear {
-  LoadedLinear(const HostBench& bench, const KernelConfig& config, LinearEpilogue epilogue)
-      : source(linear_source(config, epilogue)), module(bench.device->load(bench.compile(source))) {
+  LoadedLinear(const HostBench& bench, const KernelConfig& config, LinearEpilogue epilogue,
+               LinearWeights weights = LinearWeights::kBf16)
+      : source(linear_source(config, epilogue, weights)),
+        module(bench.device->load(bench.compile(source))) {
     linear.config = config;
-    linear.kernel = bench.device->kernel(module, source.symbols.front(), linear_smem_bytes(config));
+    linear.kernel =
+        bench.device->kernel(module, source.symbols.front(), linear_smem_bytes(config, weights));
   }
   const LinearKernel& of(const LinearShape& shape, int num_sms) {
     linear.shape = shape;
@@ -65,6 +68,49 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(kSmallConfig,
                     KernelConfig{.block_m = 16, .block_n = 48, .num_stages = 3, .num_warps = 8}),
     [](const auto& instance) { return text_of(instance.param); });
+
+TEST(LinearHost, PackedRowsGiveTheProductOfTheirNumbers) {
+  const HostBench bench({.target = checked_target()});
+  for (const KernelConfig& config : {KernelConfig{8, 16, 1, 8}, KernelConfig{16, 32, 2, 8}}) {
+    for (const auto epilogue : {LinearEpilogue::kStore, LinearEpilogue::kGeglu}) {
+      LoadedLinear loaded(bench, config, epilogue, LinearWeights::kInt4);
+      unsigned seed = 40;
+      for (const LinearShape& shape : {LinearShape{64, 64}, LinearShape{41, 96}, LinearShape{5, 8},
+                                       LinearShape{77, 2312}, LinearShape{16, 4096}}) {
+        LinearProblem problem({shape.out_features, shape.in_features, epilogue}, config.block_m - 1,
+                              seed++);
+        problem.pack();
+        SCOPED_TRACE(testing::Message() << shape.out_features << "x" << shape.in_features);
+        expect_right(problem, run_linear<std::uint16_t>(*bench.device, loaded.of(problem.shape, 3),
+                                                        problem));
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(LinearHost, BitsOfPackedRowsDependOnNothingElse) {
+  const HostBench bench;
+  LinearProblem all({45, 2312}, 16, 8);
+  all.pack();
+  LoadedLinear many(bench, {16, 48, 1, 8}, LinearEpilogue::kStore, LinearWeights::kInt4);
+  LoadedLinear few(bench, {8, 16, 2, 8}, LinearEpilogue::kStore, LinearWeights::kInt4);
+  const auto expected = run_linear<std::uint16_t>(*bench.device, many.of(all.shape, 1), all);
+  for (const int token : {0, 7, 15}) {
+    LinearProblem one = all;
+    one.num_tokens = 1;
+    one.input.assign(all.input.begin() + token * all.shape.in_features,
+                     all.input.begin() + (token + 1) * all.shape.in_features);
+    const auto bits = run_linear<std::uint16_t>(*bench.device, few.of(all.shape, 5), one);
+    EXPECT_TRUE(std::equal(bits.begin(), bits.end(), expected.begin() + token * 45)) << token;
+  }
+}
+
+TEST(QuantizeHost, PacksAsTheReferenceDoes) {
+  const HostBench bench({.target = checked_target()});
+  const Module module = bench.device->load(bench.compile(quantize_source()));
+  expect_right_quantize(*bench.device, bench.device->kernel(module, "quantize_int4", 0));
+}
 
 // What makes verify give the tokens of decode: a row's bits are those it has alone, with any config
 // and any number of CTAs.

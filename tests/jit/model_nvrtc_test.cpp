@@ -30,8 +30,10 @@ TEST_P(LinearCompileTest, SpillsNothing) {
        {LinearEpilogue::kStore, LinearEpilogue::kGeglu, LinearEpilogue::kLogits}) {
     for (const KernelConfig& config :
          {KernelConfig{8, 16, 4, 8}, KernelConfig{16, 32, 4, 8}, KernelConfig{16, 64, 2, 8}}) {
-      expect_clean(compiler(), linear_source(config, epilogue), GetParam(), 128,
-                   std::string_view(GetParam()) == "sm_120" ? 8 : 0);
+      for (const auto weights : {LinearWeights::kBf16, LinearWeights::kInt4}) {
+        expect_clean(compiler(), linear_source(config, epilogue, weights), GetParam(), 255,
+                     std::string_view(GetParam()) == "sm_120" ? 8 : 0);
+      }
     }
   }
 }
@@ -46,6 +48,7 @@ TEST_P(ResidualCompileTest, SpillsNothing) {
     expect_clean(compiler(), residual_source(hidden), GetParam(), 168);
   }
   expect_clean(compiler(), argmax_source(), GetParam(), 64);
+  expect_clean(compiler(), quantize_source(), GetParam(), 64);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ResidualCompileTest, testing::Values("sm_80", "sm_90a", "sm_120"),

@@ -36,6 +36,10 @@ TEST_F(Gemma4ModelGpuTest, GenerationSamplesTheSameTokensForASeed) {
   expect_sampling_repeats(bench()->engine, 60);
 }
 
+TEST_F(Gemma4ModelGpuTest, PackedWeightsAreLosslessToo) {
+  expect_packed_weights(bench()->engine, 100);
+}
+
 TEST_F(Gemma4ModelGpuTest, GenerationEndsWhereItIsTold) { expect_ends(bench()->engine); }
 
 TEST_F(Gemma4ModelGpuTest, Eagle3HeadIsItsFormula) {

@@ -250,6 +250,37 @@ inline void expect_ends(Engine& engine) {
   EXPECT_EQ(seen.size(), 4u);
 }
 
+// Packed weights: other tokens, but the same ones whatever is drafted.
+inline void expect_packed_weights(Engine& engine, int num_tokens) {
+  const TinyModel tiny;
+  Gemma4ModelOptions options = TinyModel::options();
+  options.attention.max_sequences = 2;
+  const std::vector<int> prompt = tiny_prompt(12);
+  const auto logits_of = [&](Gemma4Model& model) {
+    Gemma4Session session = model.open_session();
+    return verify(model, session, prompt, 12);
+  };
+  Gemma4Model plain = tiny.on(engine, options);
+  options.weights = LinearWeights::kInt4;
+  Gemma4Model packed = tiny.on(engine, options);
+  EXPECT_LT(packed.weight_bytes(), plain.weight_bytes());
+  const std::vector<float> right = logits_of(plain), given = logits_of(packed);
+  const double error = relative_l2(oracle::Rows(given.begin(), given.end()),
+                                   oracle::Rows(right.begin(), right.end()));
+  std::printf("int4: relative L2 of the logits %.3g\n", error);
+  EXPECT_LT(error, 0.6);  // seen are 0.42: weights of a random model have no outliers to spare
+  EXPECT_GT(error, 0.01);
+  const Stream stream = engine.device().create_stream();
+  GenerateOptions asked;
+  asked.max_new_tokens = num_tokens;
+  asked.chain = 3;
+  const GenerateResult alone = Generator(packed, nullptr, stream.get()).run(prompt, asked);
+  std::vector<int> all = prompt;
+  all.insert(all.end(), alone.tokens.begin(), alone.tokens.end());
+  ScriptedDrafter half(all, 2);
+  EXPECT_EQ(Generator(packed, &half, stream.get()).run(prompt, asked).tokens, alone.tokens);
+}
+
 inline void expect_refusals(Engine& engine) {
   Generation on(engine, 64);
   NgramDrafter ngram;

@@ -27,6 +27,8 @@ TEST_F(GenerateHost, SamplesTheSameTokensForASeed) { expect_sampling_repeats(ben
 
 TEST_F(GenerateHost, EndsWhereItIsTold) { expect_ends(bench_.engine); }
 
+TEST_F(GenerateHost, PackedWeightsAreLosslessToo) { expect_packed_weights(bench_.engine, 6); }
+
 TEST_F(GenerateHost, RefusesWhatCannotBe) { expect_refusals(bench_.engine); }
 
 TEST_F(GenerateHost, Eagle3HeadIsItsFormula) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <span>
@@ -54,6 +55,52 @@ inline std::vector<std::uint16_t> random_bf16(std::size_t size, unsigned seed, d
   return values;
 }
 
+// The numbers that packed rows stand for, quantized as quantize.cuh says; rows of bf16 cannot hold
+// them.
+struct PackedRows {
+  std::vector<double> values;  // [rows, in_features]
+  std::vector<unsigned char> bytes;
+};
+inline PackedRows reference_int4(const std::vector<std::uint16_t>& rows, int num_rows,
+                                 int in_features) {
+  PackedRows packed;
+  packed.values.resize(rows.size());
+  packed.bytes.resize(static_cast<std::size_t>(int4_bytes(num_rows, in_features)));
+  for (int row = 0; row < num_rows; ++row) {
+    for (int panel = 0; panel < linear_panels(LinearWeights::kInt4, in_features); ++panel) {
+      unsigned char* const to =
+          packed.bytes.data() + (std::size_t(panel) * num_rows + row) * kInt4RowBytes;
+      for (int group = 0; group < kInt4Groups; ++group) {
+        const int first = panel * kInt4Columns + group * kInt4GroupColumns;
+        const auto value = [&](int i) {
+          return first + i < in_features
+                     ? value_of_bf16(rows[std::size_t(row) * in_features + first + i])
+                     : 0.0;
+        };
+        float most = 0;
+        for (int i = 0; i < kInt4GroupColumns; ++i) {
+          most = std::max(most, static_cast<float>(std::abs(value(i))));
+        }
+        const std::uint16_t scale = bf16_of(most / 7.0f);
+        std::memcpy(to + kInt4ScalesOffset + 2 * group, &scale, 2);
+        const auto step = static_cast<float>(value_of_bf16(scale));
+        for (int i = 0; i < kInt4GroupColumns; ++i) {
+          const float steps = step > 0 ? static_cast<float>(value(i)) / step : 0;
+          const int number = static_cast<int>(std::nearbyint(std::clamp(steps, -7.0f, 7.0f)));
+          if (first + i < in_features) {
+            packed.values[std::size_t(row) * in_features + first + i] = number * double(step);
+          }
+          const int lane = i / 8, column = i % 8;
+          const int bit = column / 2 * 4 + column % 2 * 16;
+          to[(lane + group / 4 * 4) * 16 + group % 4 * 4 + bit / 8] |=
+              static_cast<unsigned char>((number + kInt4Zero) << bit % 8);
+        }
+      }
+    }
+  }
+  return packed;
+}
+
 // W and x of a layer, and its outputs in double.
 struct LinearProblem {
   LinearProblem(const LinearShape& of, int tokens, unsigned seed)
@@ -69,25 +116,35 @@ struct LinearProblem {
   Product product(int row, int token) const {
     Product sum;
     for (int i = 0; i < shape.in_features; ++i) {
-      const double term = value_of_bf16(weights[std::size_t(row) * shape.in_features + i]) *
-                          value_of_bf16(input[std::size_t(token) * shape.in_features + i]);
+      const std::size_t at = std::size_t(row) * shape.in_features + i;
+      const double weight = packed.values.empty() ? value_of_bf16(weights[at]) : packed.values[at];
+      const double term = weight * value_of_bf16(input[std::size_t(token) * shape.in_features + i]);
       sum.value += term;
       sum.magnitude += std::abs(term);
     }
     return sum;
   }
 
+  // From now on W is made of 4-bit numbers.
+  void pack() {
+    packed = reference_int4(weights, shape.weight_rows(), shape.in_features);
+    shape.weights = LinearWeights::kInt4;
+  }
+
   LinearShape shape;
   int num_tokens;
   std::vector<std::uint16_t> weights, input;
+  PackedRows packed;
 };
 
 inline double reference_gelu(double z) {
   return 0.5 * z * (1 + std::tanh(std::sqrt(2 / M_PI) * (z + 0.044715 * z * z * z)));
 }
 
-// What fp32 sums may be off by, as a share of the magnitudes.
+// What fp32 sums may be off by, as a share of the magnitudes; packed rows go through sums that are
+// 136 times as large.
 inline constexpr double kLinearPrecision = 1e-6;
+inline constexpr double kInt4Precision = 3e-5;
 
 // Outputs as raw words: bf16 or float, poison behind the last token included.
 template <typename Word>
@@ -95,11 +152,13 @@ std::vector<Word> run_linear(Device& device, const LinearKernel& linear,
                              const LinearProblem& problem, float softcap = 0) {
   const Word poison = static_cast<Word>(kModelPoison);
   const DeviceArray<std::uint16_t> weights(device, problem.weights);
+  const DeviceArray<unsigned char> packed(
+      device, problem.packed.bytes.empty() ? std::vector<unsigned char>(16) : problem.packed.bytes);
   const DeviceArray<std::uint16_t> input(device, problem.input);
   const std::size_t used = std::size_t(problem.num_tokens) * problem.shape.out_features;
   const DeviceArray<Word> out(device, used + 64, poison);
   launch_linear(device, linear,
-                {.weights = weights.ptr(),
+                {.weights = problem.packed.bytes.empty() ? weights.ptr() : packed.ptr(),
                  .input = input.ptr(),
                  .out = out.ptr(),
                  .num_tokens = problem.num_tokens,
@@ -112,21 +171,22 @@ std::vector<Word> run_linear(Device& device, const LinearKernel& linear,
 }
 
 // bf16(value), or its neighbour where fp32 sums leave the rounding open.
-inline void expect_rounded(std::uint16_t bits, double value, double magnitude) {
+inline void expect_rounded(std::uint16_t bits, double value, double tolerance) {
   if (bits == bf16_of(value)) return;
-  EXPECT_LE(std::abs(value_of_bf16(bits) - value),
-            half_ulp_of_bf16(value) + kLinearPrecision * magnitude);
+  EXPECT_LE(std::abs(value_of_bf16(bits) - value), half_ulp_of_bf16(value) + tolerance);
 }
 
 inline void expect_right(const LinearProblem& problem, const std::vector<std::uint16_t>& out) {
   const LinearShape& shape = problem.shape;
+  const double precision =
+      shape.weights == LinearWeights::kInt4 ? kInt4Precision : kLinearPrecision;
   for (int token = 0; token < problem.num_tokens; ++token) {
     for (int row = 0; row < shape.out_features; ++row) {
       SCOPED_TRACE("token " + std::to_string(token) + " output " + std::to_string(row));
       const std::uint16_t bits = out[std::size_t(token) * shape.out_features + row];
       const auto first = problem.product(row, token);
       if (shape.epilogue == LinearEpilogue::kStore) {
-        expect_rounded(bits, first.value, first.magnitude);
+        expect_rounded(bits, first.value, precision * first.magnitude);
       } else {
         const auto up = problem.product(shape.out_features + row, token);
         const double gate = reference_gelu(first.value);
@@ -138,6 +198,21 @@ inline void expect_right(const LinearProblem& problem, const std::vector<std::ui
       if (testing::Test::HasFailure()) return;
     }
   }
+}
+
+// Numbers, scales and places of packed rows, of a last panel that is not whole and of groups of zeros.
+inline void expect_right_quantize(Device& device, const Kernel& kernel) {
+  constexpr int kRows = 37, kColumns = 1304;
+  std::vector<std::uint16_t> rows = random_bf16(std::size_t{kRows} * kColumns, 6, 3);
+  std::fill(rows.begin() + kColumns, rows.begin() + kColumns + 200, std::uint16_t{0});
+  const PackedRows expected = reference_int4(rows, kRows, kColumns);
+  const DeviceArray<std::uint16_t> from(device, rows);
+  const DeviceArray<unsigned char> to(device, expected.bytes.size() + 64, 0xa5);
+  quantize_int4(device, kernel, from.ptr(), kRows, kColumns, to.ptr(), nullptr);
+  std::vector<unsigned char> bytes = to.read();
+  for (std::size_t i = expected.bytes.size(); i < bytes.size(); ++i) EXPECT_EQ(bytes[i], 0xa5);
+  bytes.resize(expected.bytes.size());
+  EXPECT_TRUE(bytes == expected.bytes);
 }
 
 // A step of the residual stream.
