@@ -52,8 +52,10 @@ BpeModel::BpeModel(Vocabulary vocabulary, const std::vector<Merge>& merges)
   merges_.reserve(merges.size());
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
     const auto& [left, right] = merges[rank];
-    merges_[pair_key(id_of(left, "merge"), id_of(right, "merge"))] = {
-        static_cast<std::int32_t>(rank), id_of(left + right, "merge")};
+    const std::int32_t left_id = id_of(left, "merge");
+    const std::int32_t right_id = id_of(right, "merge");
+    merges_[pair_key(left_id, right_id)] = {static_cast<std::int32_t>(rank),
+                                            id_of(left + right, "merge")};
   }
 }
 

@@ -33,7 +33,7 @@ void NgramDrafter::visit_suffixes(Visit visit) const {
   std::uint64_t hash = 0;
   for (int n = 1; n <= longest; ++n) {
     hash = mix(hash + 0x9e3779b97f4a7c15 + static_cast<std::uint32_t>(tokens_[tokens_.size() - n]));
-    if (n >= options_.min_n) visit(n, hash);
+    if (n >= options_.min_n) visit(hash);
   }
 }
 
@@ -47,23 +47,16 @@ void NgramDrafter::append(std::span<const std::int32_t> tokens, const TargetFeat
 }
 
 void NgramDrafter::add(std::int32_t token) {
-  visit_suffixes([&](int, std::uint64_t hash) {
-    followers_[hash] = static_cast<std::int32_t>(tokens_.size());
-  });
+  visit_suffixes(
+      [&](std::uint64_t hash) { followers_[hash] = static_cast<std::int32_t>(tokens_.size()); });
   tokens_.push_back(token);
-}
-
-bool NgramDrafter::is_match(int n, std::int32_t position) const {
-  return position >= n &&
-         std::equal(tokens_.end() - n, tokens_.end(), tokens_.begin() + position - n);
 }
 
 Proposal NgramDrafter::propose(int max_tokens, const SamplingOptions&) {
   std::int32_t source = 0;
-  visit_suffixes([&](int n, std::uint64_t hash) {
-    const auto found = followers_.find(hash);
-    // Two runs may share a hash.
-    if (found != followers_.end() && is_match(n, found->second)) source = found->second;
+  // The longest comes last.
+  visit_suffixes([&](std::uint64_t hash) {
+    if (const auto found = followers_.find(hash); found != followers_.end()) source = found->second;
   });
   Proposal proposal;
   if (source == 0) return proposal;

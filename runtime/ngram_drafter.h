@@ -28,15 +28,14 @@ class NgramDrafter final : public Drafter {
 
  private:
   void add(std::int32_t token);
-  // Calls visit(n, hash of the last n tokens) for n from 1 to max_n, as far as there are tokens.
+  // Calls visit with the hash of the last n tokens, n from min_n up to max_n or to all there are.
   template <typename Visit>
   void visit_suffixes(Visit visit) const;
-  // Whether the last n tokens stand in front of `position` too.
-  bool is_match(int n, std::int32_t position) const;
 
   NgramOptions options_;
   std::vector<std::int32_t> tokens_;
-  // Hash of a run of tokens to the position behind its last occurrence that has a token there.
+  // Hash of a run of tokens to the position behind its last occurrence that has a token there. Two
+  // runs of one hash would cost a proposal that is not accepted.
   std::unordered_map<std::uint64_t, std::int32_t> followers_;
 };
 

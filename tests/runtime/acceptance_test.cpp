@@ -109,6 +109,18 @@ TEST(Acceptance, DraftTokensOfOneTargetTokenAddUp) {
   EXPECT_NEAR(num_accepted, 1000, 150);
 }
 
+// Probabilities that rounding makes too large everywhere, here by much.
+TEST(Acceptance, WhereQLeavesNothingOfPTheTokenIsOfP) {
+  const std::vector<float> rows(8, 0.0f);
+  const Proposal proposal = {.tokens = {0}, .probabilities = {1, 1, 1, 1}};
+  int num_rejected = 0;
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    num_rejected +=
+        accept({rows, 4}, proposal, {.temperature = 1, .seed = seed}, 0).num_accepted == 0;
+  }
+  EXPECT_GT(num_rejected, 40);
+}
+
 TEST(Acceptance, ProposalsThatContradictThemselvesAreRefused) {
   const std::vector<float> rows(8, 0.0f);
   const SamplingOptions sampled = {.temperature = 1};

@@ -83,6 +83,8 @@ struct DistributionCase {
   SamplingOptions options;
 };
 
+void PrintTo(const DistributionCase& one, std::ostream* out) { *out << one.name; }
+
 const Tokens kMap = {0, 2, 3, 5, 7};
 
 const DistributionCase kCases[] = {
@@ -166,8 +168,7 @@ TEST_P(SpeculativeDistribution, IsThatOfPlainSampling) {
   EXPECT_TRUE(is_drawn_from(pair_probabilities(prompt), pairs));
 }
 
-INSTANTIATE_TEST_SUITE_P(, SpeculativeDistribution, testing::ValuesIn(kCases),
-                         [](const auto& c) { return c.param.name; });
+INSTANTIATE_TEST_SUITE_P(, SpeculativeDistribution, testing::ValuesIn(kCases));
 
 }  // namespace
 }  // namespace attune

@@ -42,7 +42,7 @@ TEXTS = [
     "<|turn>user\nhello<turn|>\n<|turn>model\n", "<|turn><|turn><turn|>", "a<|turn>b", "<|turn", "|turn>", "<<|turn>>", "<turn|",
     "<|tool> kernel <|tool>kernel", "<0x41> is no byte", "<0xE2><0x82>", "a<0x0A>b", "kernel" * 40, "ab" * 50 + " " * 33 + "x",
     "\U0010ffff\U00010000", "\u0430\u0431\u0432 abc \u03b1\u03b2\u03b3", "\u1e9e\ufb01\u2126\u212b", "(\u2248 \u2211 \u221e) \u2192 \u20ac",
-    "new word, new  word, anew word",
+    "new word, new  word, anew word", "new\u2581word",
 ]
 
 
