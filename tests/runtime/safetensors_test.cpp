@@ -295,6 +295,7 @@ TEST_F(Shards, RefusesAnIndexThatDisagreesWithItsShards) {
       {R"({"weight_map":{"a":"one.safetensors","b":"two.safetensors","one":"one.safetensors"}})",
        R"(tensor="one" shard="two.safetensors" index_says="one.safetensors"; the index names)"},
       {"{", "an index is one JSON object"},
+      {"[]", "file=(array of 0); it is an object"},
   };
   for (const Wrong& wrong : cases) {
     const std::string message = refusal_with(wrong.header);
