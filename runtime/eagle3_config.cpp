@@ -100,7 +100,8 @@ void Eagle3Config::check_fits(const ModelConfig& target) const {
         target.hidden_size(), "the head reads hidden states of the model");
   check(target_vocab_size == target.vocab_size, "vocab_size", target_vocab_size, target.vocab_size,
         "both have one vocabulary");
-  check(taps.back() <= target.num_layers(), "last_tap", taps.back(), target.num_layers(),
+  const int last_tap = taps.empty() ? 0 : taps.back();
+  check(last_tap <= target.num_layers(), "last_tap", last_tap, target.num_layers(),
         "a tap is at most the number of layers");
 }
 

@@ -81,7 +81,7 @@ std::string shown(const json& value) {
 JsonSection::JsonSection(const json& object, std::string path, std::string_view what)
     : object_(object), path_(std::move(path)), what_(what) {
   if (object.is_object()) return;
-  fail(fmt::format("{}={}", path_.empty() ? "config" : path_, shown(object)), "it is an object");
+  fail(fmt::format("{}={}", path_.empty() ? "file" : path_, shown(object)), "it is an object");
 }
 
 std::string JsonSection::name(std::string_view key) const {

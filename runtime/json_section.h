@@ -15,7 +15,8 @@
 namespace attune {
 
 // Parses one JSON value that is not deeply nested and in which no object has a key twice. `what`
-// names it: "the Gemma 4 config". Throws InvalidArgument "<what> cannot be used: <the parser's words>; <allowed>".
+// names it: "the Gemma 4 config". Throws InvalidArgument "<what> cannot be used: <the parser's
+// words>; <allowed>".
 nlohmann::json parse_json(std::string_view text, std::string_view what, std::string_view allowed);
 
 // The text of a regular file of at most `max_bytes`. Throws InvalidArgument "cannot read <what>:

@@ -55,6 +55,13 @@ const DtypeRow& row_of(Dtype dtype) {
 // Names come from the file: quoted, escaped and short.
 std::string quoted(const std::string& name) { return shown(json(name)); }
 
+// Shapes and offsets are shown with their numbers, unless these are many.
+std::string shown_whole(const json& value) {
+  constexpr std::size_t kMaxShown = 60;
+  const std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
+  return value.is_array() && text.size() <= kMaxShown ? text : shown(value);
+}
+
 // Where a tensor lies, counted from the end of the header.
 struct Extent {
   std::uint64_t begin = 0, end = 0;
@@ -64,7 +71,8 @@ struct Extent {
 class TensorEntry {
  public:
   TensorEntry(const std::string& name, const json& entry) : name_(name), entry_(entry) {
-    if (!entry.is_object()) refuse("", "a tensor is an object");
+    if (entry.is_object()) return;
+    fail(fmt::format("tensor={} entry={}", quoted(name), shown(entry)), "a tensor is an object");
   }
 
   Dtype dtype() const {
@@ -112,16 +120,10 @@ class TensorEntry {
 
  private:
   [[noreturn]] void refuse(const std::string& key, std::string_view rule) const {
-    std::string value;
-    if (entry_.is_object() && !key.empty()) {
-      const auto found = entry_.find(key);
-      value = fmt::format(" {}={}", key,
-                          found == entry_.end() ? "(missing)"
-                          : found->is_array() && found->size() <= 8
-                              ? found->dump(-1, ' ', true, json::error_handler_t::replace)
-                              : shown(*found));
-    }
-    fail(fmt::format("tensor={}{}", quoted(name_), value), rule);
+    const auto found = entry_.find(key);
+    fail(fmt::format("tensor={} {}={}", quoted(name_), key,
+                     found == entry_.end() ? "(missing)" : shown_whole(*found)),
+         rule);
   }
 
   const json& field(const std::string& key) const {

@@ -100,15 +100,16 @@ class RandomHead : public ::testing::Test {
 
 TEST_F(RandomHead, SlotsAreTheSameInAnyChunksAndAfterACut) {
   ModelOracle model(model_config_, floats(model_config_, 1));
-  Eagle3Oracle head(config_, floats(config_, 2));
-  const Rows features = head.fuse(taps_of(model.push(tokens_), config_));
-  const auto all = head.push(tokens_, features);
-  EXPECT_EQ(head.length(), 10);
-  head.cut(4);
-  Rows logits(all.logits.begin(), all.logits.begin() + 4 * 12);
-  for (std::size_t begin = 4; begin < 10; begin += 3) {
-    const auto step = head.push(std::span(tokens_).subspan(begin, 3),
-                                std::span(features).subspan(begin * 16, 48));
+  Eagle3Oracle whole(config_, floats(config_, 2)), head(config_, floats(config_, 2));
+  const Rows features = whole.fuse(taps_of(model.push(tokens_), config_));
+  const auto all = whole.push(tokens_, features);
+  EXPECT_EQ(whole.length(), 10);
+  Rows logits;
+  for (std::size_t begin = 0; begin < 10; begin += 5) {
+    head.push(std::vector{1, 2, 3}, std::span(features).first(48));
+    head.cut(static_cast<int>(begin));
+    const auto step = head.push(std::span(tokens_).subspan(begin, 5),
+                                std::span(features).subspan(begin * 16, 80));
     logits.insert(logits.end(), step.logits.begin(), step.logits.end());
   }
   EXPECT_LT(relative_l2(logits, all.logits), 1e-13);

@@ -114,7 +114,7 @@ RandomModel experts_beside(const RandomModel& dense) {
 }
 
 // A norm of a norm is one norm, but for eps.
-constexpr double kEpsError = 1e-5;
+constexpr double kEpsError = 1e-4;
 
 TEST(Gemma4Kinds, WithoutItsExpertsAModelIsItsDenseBranch) {
   const RandomModel dense(tiny_dense_config());
@@ -141,6 +141,22 @@ TEST(Gemma4Kinds, EqualExpertsAreOneMlpWhateverTheRouterSays) {
     }
   }
   EXPECT_LT(relative_l2(logits_of(experts), logits_of(dense)), kEpsError);
+}
+
+TEST(Gemma4Kinds, EachBranchHasANormOfItsOwn) {
+  const RandomModel model(tiny_experts_config());
+  const auto error_with = [&](std::vector<float> LayerWeights::*tensor, float factor) {
+    RandomModel scaled = model;
+    for (LayerWeights& layer : scaled.weights.layers) {
+      for (float& value : layer.*tensor) value *= factor;
+    }
+    return relative_l2(logits_of(scaled), logits_of(model));
+  };
+  EXPECT_LT(error_with(&LayerWeights::down_proj, 8), kEpsError);
+  EXPECT_LT(error_with(&LayerWeights::expert_down, 8), kEpsError);
+  EXPECT_GT(error_with(&LayerWeights::dense_post_feedforward_norm, 2), 1e-2);
+  EXPECT_GT(error_with(&LayerWeights::expert_post_feedforward_norm, 2), 1e-2);
+  EXPECT_GT(error_with(&LayerWeights::expert_pre_feedforward_norm, 2), 1e-2);
 }
 
 TEST(Gemma4Kinds, TheOrderOfExpertsDoesNotMatter) {

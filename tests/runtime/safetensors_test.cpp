@@ -105,7 +105,7 @@ TEST(Safetensors, RefusesHeadersThatBreakARuleByTensorAndOffsets) {
       {R"( {"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", "a header starts with {"},
       {R"([])", "a header starts with {"},
       {R"({"a":)", "a header is a JSON object of tensors"},
-      {R"({"a":5})", R"(tensor="a"; a tensor is an object)"},
+      {R"({"a":5})", R"(tensor="a" entry=5; a tensor is an object)"},
       {R"({"a":{"dtype":"F4","shape":[2],"data_offsets":[0,8]}})",
        R"(tensor="a" dtype="F4"; dtype is a known element type)"},
       {R"({"a":{"dtype":5,"shape":[2],"data_offsets":[0,8]}})", R"(tensor="a" dtype=5; )"},
@@ -133,6 +133,9 @@ TEST(Safetensors, RefusesHeadersThatBreakARuleByTensorAndOffsets) {
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0]}})", "data_offsets=[0]; "},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8,8]}})", "data_offsets=[0,8,8]; "},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[-8,0]}})", "data_offsets=[-8,0]; "},
+      {R"({"a":{"dtype":"F32","data_offsets":[0,8],"shape":[")" + std::string(1000, 'x') +
+           R"("]}})",
+       "shape=(array of 1); "},
       {R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}})",
        "data_offsets=[0,12]; data_bytes=8, tensors end inside of them"},
       {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[18446744073709551612,18446744073709551615]}})",
@@ -292,6 +295,7 @@ TEST_F(Shards, RefusesAnIndexThatDisagreesWithItsShards) {
       {R"({"weight_map":{"a":"one.safetensors","b":"two.safetensors","one":"one.safetensors"}})",
        R"(tensor="one" shard="two.safetensors" index_says="one.safetensors"; the index names)"},
       {"{", "an index is one JSON object"},
+      {"[]", "file=(array of 0); it is an object"},
   };
   for (const Wrong& wrong : cases) {
     const std::string message = refusal_with(wrong.header);

@@ -1,5 +1,5 @@
-// The forward pass of a whole Gemma 4 text model in double, straight from its formulas: the judge of
-// the model's implementations. Nothing is rounded but the embeddings' scale. Every step is a
+// The forward pass of a whole Gemma 4 text model in double, straight from its formulas: the judge
+// of the model's implementations. Nothing is rounded but the embeddings' scale. Every step is a
 // function of its own.
 #pragma once
 
