@@ -15,6 +15,7 @@
 #include "cli/report.h"
 #include "common/error.h"
 #include "jit/source.h"
+#include "runtime/store_options.h"
 #include "tuner/timer.h"
 
 namespace attune {
@@ -40,10 +41,8 @@ void output(const ShipFlags& flags, const Json& json, const std::string& text) {
   }
 }
 
-ImportOptions import_options(const ShipFlags& flags) {
-  return {.timing_method = kTimingMethod,
-          .driver_version = query_driver().version,
-          .dry_run = flags.dry_run};
+ImportOptions import_options() {
+  return {.timing_method = kTimingMethod, .driver_version = query_driver().version};
 }
 
 Json counts_json(const ImportResult& result) {
@@ -65,7 +64,7 @@ int add_files(TuneStore& store, const std::string& into, const ShipFlags& flags)
   std::string text;
   ImportResult total;
   for (const std::string& file : flags.files) {
-    const ImportResult result = store.import_from(file, import_options(flags));
+    const ImportResult result = store.import_from(file, import_options());
     Json json = counts_json(result);
     json["file"] = file;
     files.push_back(std::move(json));
@@ -87,22 +86,21 @@ int add_files(TuneStore& store, const std::string& into, const ShipFlags& flags)
 }
 
 int import_files(const Workplace& workplace, const ShipFlags& flags) {
-  const auto store = flags.dry_run ? workplace.open_cache_if_present() : workplace.open_cache();
-  return add_files(*store, workplace.cache_file().string(), flags);
+  const auto file = workplace.cache_file();
+  const auto store = flags.dry_run ? workplace.open_copy(file) : workplace.open_cache();
+  return add_files(*store, file.string(), flags);
 }
 
 int merge(const Workplace& workplace, const ShipFlags& flags) {
-  const Warn warn = [&](const std::string& text) { workplace.log.warn(text); };
   for (const std::string& file : flags.files) {  // nothing is created for a mistyped name
     std::error_code error;
     if (std::filesystem::exists(file, error)) continue;
     throw CacheError("there is no such cache to merge", fmt::format("path={}", file),
                      "name files made by attune tune or attune cache export");
   }
-  std::error_code error;
-  const bool in_memory = flags.dry_run && !std::filesystem::exists(flags.into, error);
+  const Warn warn = [&](const std::string& text) { workplace.log.warn(text); };
   const auto store =
-      in_memory ? TuneStore::open_in_memory(warn) : TuneStore::open(flags.into, warn);
+      flags.dry_run ? workplace.open_copy(flags.into) : TuneStore::open(flags.into, warn);
   return add_files(*store, flags.into, flags);
 }
 
@@ -141,7 +139,6 @@ std::set<Digest> current_templates(const TuneStore& store) {
 
 PruneRequest prune_request(const TuneStore& store, const ShipFlags& flags) {
   PruneRequest request = flags.prune;
-  request.dry_run = flags.dry_run;
   request.unused_days = flags.unused_days;
   if (!request.problem.empty()) request.problem = Problem::parse(request.problem).text();
   if (!flags.max_size.empty()) request.max_bytes = parse_size(flags.max_size);
@@ -164,15 +161,17 @@ std::string free_backup_name(const std::string& path) {
 }
 
 int prune(const Workplace& workplace, const ShipFlags& flags) {
-  const auto store = workplace.open_cache_if_present();
-  if (store->is_in_memory()) {
-    throw CacheError("there is no cache to prune",
-                     fmt::format("path={}", workplace.cache_file().string()),
+  const std::filesystem::path file = workplace.cache_file();
+  std::error_code error;
+  if (!std::filesystem::exists(file, error) && !error) {
+    throw CacheError("there is no cache to prune", fmt::format("path={}", file.string()),
                      "name another file with --cache");
   }
+  const auto store = flags.dry_run ? workplace.open_copy(file, store_options(workplace.options))
+                                   : workplace.open_cache();
   const PruneRequest request = prune_request(*store, flags);
   std::string backup;
-  if (!flags.dry_run && !flags.no_backup && !store->is_in_memory()) {
+  if (!flags.dry_run && !flags.no_backup) {
     backup = free_backup_name(store->path());
     store->export_to(backup);
   }

@@ -1,6 +1,7 @@
 #include "cli/workplace.h"
 
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -49,6 +50,15 @@ std::unique_ptr<TuneStore> Workplace::open_cache_unchanged() const {
     return TuneStore::open_unchanged(file, warn(), store_options(options));
   }
   return TuneStore::open_in_memory(warn(), store_options(options));
+}
+
+std::unique_ptr<TuneStore> Workplace::open_copy(const std::filesystem::path& file,
+                                                StoreOptions store_options) const {
+  std::error_code error;
+  if (std::filesystem::exists(file, error) || error) {
+    return TuneStore::open_copy(file, warn(), std::move(store_options));
+  }
+  return TuneStore::open_in_memory(warn(), std::move(store_options));
 }
 
 std::unique_ptr<TuneStore> Workplace::open_cache_if_present() const {
