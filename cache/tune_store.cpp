@@ -62,6 +62,10 @@ std::unique_ptr<TuneStore> TuneStore::open_copy(const fs::path& path, Warn warn,
   return around([&] { return open_database_copy(path); }, path, warn, std::move(options));
 }
 
+std::unique_ptr<TuneStore> TuneStore::open_base(const fs::path& path, Warn warn) {
+  return around([&] { return attune::open_base(path, warn); }, path, warn, {});
+}
+
 std::unique_ptr<TuneStore> TuneStore::open_in_memory(Warn warn, StoreOptions options) {
   return around([] { return open_memory_database(); }, ":memory:", warn, std::move(options));
 }

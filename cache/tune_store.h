@@ -19,6 +19,8 @@ struct WinnerHit {
   Winner winner;
   Match match;
   Freshness freshness;
+  // Of the asked problem, and timed on the asked GPU.
+  bool is_exact() const { return match == Match::kExact && freshness != Freshness::kOtherGpu; }
 };
 
 struct BinaryRow {
@@ -112,6 +114,8 @@ class TuneStore {
   // those that are imported. path() is the file's. Throws CacheError.
   static std::unique_ptr<TuneStore> open_copy(const std::filesystem::path& path, Warn warn = {},
                                               StoreOptions options = {});
+  // A file as the base of another cache, see StoreOptions::bases. Throws CacheError.
+  static std::unique_ptr<TuneStore> open_base(const std::filesystem::path& path, Warn warn = {});
   // open(), and when that is not possible (missing, full, locked, newer) memory with one warning; the
   // same when the file fails later. What the file has is served as long as it can be read. A read-only file serves lookups and writes are
   // dropped with one warning. Never throws for a reason of the environment.
