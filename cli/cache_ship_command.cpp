@@ -104,26 +104,59 @@ int merge(const Workplace& workplace, const ShipFlags& flags) {
   return add_files(*store, flags.into, flags);
 }
 
-int verify(const Workplace& workplace, const ShipFlags& flags) {
-  const Warn warn = [&](const std::string& text) { workplace.log.warn(text); };
-  const std::string file =
-      flags.files.empty() ? workplace.cache_file().string() : flags.files.front();
-  const VerifyReport report = TuneStore::open_unchanged(file, warn)->verify();
+// A base that cannot be opened would be left out: a fault of it.
+VerifyReport verify_base(const std::string& base, const Warn& warn) {
+  try {
+    return TuneStore::open_base(base, warn)->verify();
+  } catch (const CacheError& error) {
+    return {.path = base, .problems = {error.what()}};
+  }
+}
+
+std::string report_text(const VerifyReport& report) {
   std::string text;
   for (const std::string& problem : report.problems) text += problem + "\n";
-  text += fmt::format(
-      "{}: {} and {} read, {}\n", report.path,
-      count_text(static_cast<std::size_t>(report.num_binaries), "binary"),
-      count_text(static_cast<std::size_t>(report.num_winners), "winner"),
-      report.problems.empty() ? "all sound" : count_text(report.problems.size(), "fault"));
-  output(flags,
-         {{"path", report.path},
+  return text + fmt::format("{}: {} and {} read, {}\n", report.path,
+                            count_text(static_cast<std::size_t>(report.num_binaries), "binary"),
+                            count_text(static_cast<std::size_t>(report.num_winners), "winner"),
+                            report.problems.empty() ? "all sound"
+                                                    : count_text(report.problems.size(), "fault"));
+}
+
+Json report_json(const VerifyReport& report) {
+  return {{"path", report.path},
           {"binaries", report.num_binaries},
           {"winners", report.num_winners},
           {"sound", report.problems.empty()},
-          {"problems", report.problems}},
-         text);
-  return report.problems.empty() ? kExitDone : kExitFailed;
+          {"problems", report.problems}};
+}
+
+// The named file alone, or the cache with its bases; one that is not there yet beneath a base is no
+// fault.
+int verify(const Workplace& workplace, const ShipFlags& flags) {
+  const Warn warn = [&](const std::string& text) { workplace.log.warn(text); };
+  const bool is_named = !flags.files.empty();
+  const std::string file = is_named ? flags.files.front() : workplace.cache_file().string();
+  const auto bases = is_named ? std::vector<std::string>() : workplace.options.cache_bases;
+  std::error_code error;
+  Json json = {{"path", nullptr}, {"sound", true}, {"problems", Json::array()}};
+  std::string text;
+  if (bases.empty() || std::filesystem::exists(file, error) || error) {
+    const VerifyReport report = TuneStore::open_unchanged(file, warn)->verify();
+    json = report_json(report);
+    text = report_text(report);
+  }
+  bool is_sound = json["sound"];
+  json["bases"] = Json::array();
+  for (const std::string& base : bases) {
+    const VerifyReport report = verify_base(base, warn);
+    is_sound = is_sound && report.problems.empty();
+    json["bases"].push_back(report_json(report));
+    text += report_text(report);
+  }
+  json["sound"] = is_sound;
+  output(flags, json, text);
+  return is_sound ? kExitDone : kExitFailed;
 }
 
 // Of every family on every architecture that the cache has binaries of.
@@ -137,12 +170,12 @@ std::set<Digest> current_templates(const TuneStore& store) {
   return digests;
 }
 
-PruneRequest prune_request(const TuneStore& store, const ShipFlags& flags) {
+// What the flags say; --older-templates needs the cache.
+PruneRequest prune_request(const ShipFlags& flags) {
   PruneRequest request = flags.prune;
   request.unused_days = flags.unused_days;
   if (!request.problem.empty()) request.problem = Problem::parse(request.problem).text();
   if (!flags.max_size.empty()) request.max_bytes = parse_size(flags.max_size);
-  if (flags.older_templates) request.current_templates = current_templates(store);
   const bool selects = !request.gpu.empty() || !request.problem.empty() || request.failures ||
                        request.unused_days || request.max_bytes || flags.older_templates;
   if (selects) return request;
@@ -161,6 +194,7 @@ std::string free_backup_name(const std::string& path) {
 }
 
 int prune(const Workplace& workplace, const ShipFlags& flags) {
+  PruneRequest request = prune_request(flags);
   const std::filesystem::path file = workplace.cache_file();
   std::error_code error;
   if (!std::filesystem::exists(file, error) && !error) {
@@ -169,7 +203,7 @@ int prune(const Workplace& workplace, const ShipFlags& flags) {
   }
   const auto store = flags.dry_run ? workplace.open_copy(file, store_options(workplace.options))
                                    : workplace.open_cache();
-  const PruneRequest request = prune_request(*store, flags);
+  if (flags.older_templates) request.current_templates = current_templates(*store);
   std::string backup;
   if (!flags.dry_run && !flags.no_backup) {
     backup = free_backup_name(store->path());
