@@ -40,16 +40,18 @@ struct CompileClaims::Claim::File {
 
 namespace {
 
-// A key's place in the file; keys that share one are told apart by the record there.
+// Who holds a key is written at its place in the file, which another key may share.
 constexpr std::uint64_t kNumSlots = 1 << 14;
 struct Record {
   std::array<char, 32> key;
   std::array<char, 64> owner;
 };
 
-long long offset_of(const Digest& key) {
-  return static_cast<long long>(key.low % kNumSlots * sizeof(Record));
+off_t record_offset(const Digest& key) {
+  return static_cast<off_t>(key.low % kNumSlots * sizeof(Record));
 }
+// A byte that is no other key's. Locks need no file beneath them.
+long long lock_offset(const Digest& key) { return static_cast<long long>(key.low >> 2); }
 
 template <std::size_t size>
 std::array<char, size> padded(std::string_view text) {
@@ -111,20 +113,18 @@ bool CompileClaims::open() {
 
 std::variant<CompileClaims::Claim, CompileClaims::Owner> CompileClaims::claim(const Digest& key) {
   if (!open()) return Claim();
-  const long long offset = offset_of(key);
   const Record mine = record_of(key);
-  const int error = file_->set_lock(F_WRLCK, offset);
+  const int error = file_->set_lock(F_WRLCK, lock_offset(key));
   if (error == 0) {
     // What does not fit on a full disk is the owner's name alone.
-    [[maybe_unused]] const auto written = ::pwrite(file_->fd, &mine, sizeof mine, offset);
-    return Claim(file_, offset);
+    [[maybe_unused]] const auto written =
+        ::pwrite(file_->fd, &mine, sizeof mine, record_offset(key));
+    return Claim(file_, lock_offset(key));
   }
   if (error != EAGAIN && error != EACCES) return Claim();  // no locks here
   Record theirs{};
-  const auto num_read = ::pread(file_->fd, &theirs, sizeof theirs, offset);
-  const bool is_known = num_read == static_cast<ssize_t>(sizeof theirs) && theirs.key[0] != 0;
-  // Another key in the same place: whoever holds it does not compile this one.
-  if (is_known && theirs.key != mine.key) return Claim();
+  const auto num_read = ::pread(file_->fd, &theirs, sizeof theirs, record_offset(key));
+  const bool is_known = num_read == static_cast<ssize_t>(sizeof theirs) && theirs.key == mine.key;
   theirs.owner.back() = 0;
   return Owner{is_known ? std::string(theirs.owner.data()) : "another process"};
 }

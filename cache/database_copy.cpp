@@ -8,7 +8,6 @@
 #include <random>
 #include <system_error>
 
-#include <SQLiteCpp/Backup.h>
 #include <fmt/format.h>
 
 #include "cache/schema.h"
@@ -90,13 +89,8 @@ void back_up_schema(SQLite::Database& db, const std::string& path) {
   if (error != 0 && error != EEXIST) fail(target, error);
 }
 
-UpgradedCopy upgraded_copy(SQLite::Database& db, const std::string& path) {
-  const int flags = SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE | SQLite::OPEN_URI;
-  UpgradedCopy copy;
-  // The address of the source is a name that no other copy of this process has meanwhile.
-  copy.uri = fmt::format("file:attune-upgraded-{}?mode=memory&cache=shared", fmt::ptr(&db));
-  copy.db = std::make_unique<SQLite::Database>(copy.uri, flags);
-  SQLite::Backup(*copy.db, db).executeStep(-1);
+MemoryCopy upgraded_copy(SQLite::Database& db, const std::string& path) {
+  MemoryCopy copy = copy_to_memory(db);
   migrate(*copy.db, path);
   copy.db->exec("PRAGMA query_only = ON");
   return copy;

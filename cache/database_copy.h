@@ -2,10 +2,11 @@
 #pragma once
 
 #include <filesystem>
-#include <memory>
 #include <string>
 
 #include <SQLiteCpp/SQLiteCpp.h>
+
+#include "cache/connection.h"
 
 namespace attune {
 
@@ -16,12 +17,7 @@ void write_copy(SQLite::Database& db, const std::filesystem::path& target);
 // Keeps a copy of a database of an older schema as <path>.schema-<version>; an earlier one stays.
 void back_up_schema(SQLite::Database& db, const std::string& path);
 
-// The database in memory, upgraded: for files that are only read. Other connections of this process
-// can attach `uri`.
-struct UpgradedCopy {
-  std::unique_ptr<SQLite::Database> db;
-  std::string uri;
-};
-UpgradedCopy upgraded_copy(SQLite::Database& db, const std::string& path);
+// The database in memory, upgraded: for files that are only read.
+MemoryCopy upgraded_copy(SQLite::Database& db, const std::string& path);
 
 }  // namespace attune

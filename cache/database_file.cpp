@@ -8,8 +8,10 @@
 #include <fmt/format.h>
 #include <sqlite3.h>
 
+#include "cache/connection.h"
 #include "cache/database_copy.h"
 #include "cache/schema.h"
+#include "jit/host/private_folder.h"
 
 namespace attune {
 namespace {
@@ -33,14 +35,6 @@ std::string uri_of(const std::string& path, std::string_view options) {
     }
   }
   return fmt::format("{}?{}", uri, options);
-}
-
-std::unique_ptr<SQLite::Database> connect(const std::string& name, int flags,
-                                          const std::string& vfs) {
-  auto db = std::make_unique<SQLite::Database>(name, flags | SQLite::OPEN_URI, kBusyTimeoutMs, vfs);
-  // An attached or shipped file is not trusted to call functions from its schema.
-  db->exec("PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON");
-  return db;
 }
 
 // Sets the journal mode and returns the one in force. SQLite does not use its busy handler here, so
@@ -124,7 +118,7 @@ bool has_log(const std::string& path) {
 DatabaseFile connect_read_only_as(const std::string& path, std::string_view options) {
   DatabaseFile file{
       nullptr, Access::kReadOnly, path, uri_of(path, options), file_identity(path), std::nullopt};
-  file.db = connect(file.uri, SQLite::OPEN_READONLY, {});
+  file.db = connect(file.uri, SQLite::OPEN_READONLY);
   schema_version(*file.db);
   return file;
 }
@@ -145,12 +139,48 @@ DatabaseFile connect_read_only(const std::string& path) {
   }
 }
 
+bool exists(const std::string& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+// What file and log say together, in memory: SQLite would put the log's index beside them.
+DatabaseFile read_to_memory(const std::string& path) {
+  const PrivateFolder folder;
+  const std::string copied = (folder.path() / "tune.db").string();
+  for (const char* suffix : {"", "-wal", "-journal"}) {
+    std::error_code error;
+    if (!exists(path + suffix) || fs::copy_file(path + suffix, copied + suffix, error)) continue;
+    throw CacheError("cannot read tuning cache",
+                     fmt::format("path={}{} ({})", path, suffix, error.message()),
+                     "make it readable, or choose another file with --cache");
+  }
+  MemoryCopy copy = copy_to_memory(*connect(copied, SQLite::OPEN_READWRITE));
+  copy.db->exec("PRAGMA query_only = ON");
+  return {std::move(copy.db),  Access::kReadOnly,   path,
+          std::move(copy.uri), file_identity(path), std::nullopt};
+}
+
+// Changes no file, and none appears. Locks are respected where somebody has the file open.
+DatabaseFile connect_unchanged(const std::string& path) {
+  const bool is_wal = has_wal_header(path);
+  if (is_wal && !has_log(path) && !exists(path + "-shm")) return connect_immutable(path);
+  try {
+    // Shared memory that may not be written is only read, and where nobody keeps it up to date SQLite
+    // makes an index of the log of its own.
+    return connect_read_only_as(path, is_wal ? "mode=ro&readonly_shm=1" : "mode=ro");
+  } catch (const SQLite::Exception& error) {
+    if (is_damage(error)) throw;
+  }
+  return read_to_memory(path);
+}
+
 // Rows of an older schema are read from a copy in memory.
 DatabaseFile with_current_schema(DatabaseFile file) {
   require_known_schema(*file.db, file.path);
   const int found = schema_version(*file.db);
   if (found > 0 && found < kSchemaVersion) {
-    UpgradedCopy copy = upgraded_copy(*file.db, file.path);
+    MemoryCopy copy = upgraded_copy(*file.db, file.path);
     file.db = std::move(copy.db);
     file.uri = std::move(copy.uri);
   }
@@ -227,7 +257,7 @@ CacheError cache_error(std::string_view what_failed, const std::string& path,
 }
 
 DatabaseFile open_memory_database() {
-  DatabaseFile file{connect(kMemoryPath, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE, {}),
+  DatabaseFile file{connect(kMemoryPath, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE),
                     Access::kMemory,
                     kMemoryPath,
                     kMemoryPath,
@@ -245,10 +275,22 @@ DatabaseFile open_database_unchanged(const fs::path& path) {
   const std::string absolute = fs::absolute(path).lexically_normal().string();
   require_trusted_file(absolute);
   try {
-    return with_current_schema(has_log(absolute) ? connect_read_only(absolute)
-                                                 : connect_immutable(absolute));
+    return with_current_schema(connect_unchanged(absolute));
   } catch (const SQLite::Exception& error) {
     throw cache_error("cannot read tuning cache", absolute, error);
+  }
+}
+
+DatabaseFile open_database_copy(const fs::path& path) {
+  DatabaseFile file = open_database_unchanged(path);
+  try {
+    MemoryCopy copy = copy_to_memory(*file.db);
+    file.db = std::move(copy.db);
+    file.uri = std::move(copy.uri);
+    file.access = Access::kMemory;
+    return file;
+  } catch (const SQLite::Exception& error) {
+    throw cache_error("cannot read tuning cache", file.path, error);
   }
 }
 

@@ -28,9 +28,6 @@ struct DatabaseFile {
 // Whether somebody moved, deleted or replaced the file or its log: writes would be lost.
 bool has_lost_its_file(const DatabaseFile& file);
 
-// How long a call waits for another process before it fails.
-constexpr int kBusyTimeoutMs = 10'000;
-
 // Opens or creates the file and migrates it; see TuneStore::open. `vfs` names SQLite's access to
 // the operating system, empty for the usual one.
 DatabaseFile open_database(const std::filesystem::path& path, const Warn& warn,
@@ -38,9 +35,11 @@ DatabaseFile open_database(const std::filesystem::path& path, const Warn& warn,
 DatabaseFile open_memory_database();
 // Opens an existing cache and never writes to it; one of an older schema is upgraded in memory.
 DatabaseFile open_database_read_only(const std::filesystem::path& path);
-// The same for a short look that leaves no file beside it, where nobody has it open for writing.
-// Throws CacheError.
+// The same for a short look that changes no file and leaves none beside it. Throws CacheError.
 DatabaseFile open_database_unchanged(const std::filesystem::path& path);
+// Its rows in memory, to change them there; the file stays as open_database_unchanged leaves it.
+// Throws CacheError.
+DatabaseFile open_database_copy(const std::filesystem::path& path);
 // A cache that nobody writes while it is open: no locks, no files beside it. Throws CacheError.
 DatabaseFile open_base(const std::filesystem::path& path, const Warn& warn);
 

@@ -111,10 +111,7 @@ PruneResult prune_database(SQLite::Database& db, const PruneRequest& request) {
   if (request.unused_days) delete_unused(db, *request.unused_days);
   if (request.max_bytes) evict_binaries(db, *request.max_bytes);
   const PruneResult after = counts(db);
-  if (!request.dry_run) {
-    transaction.commit();
-    execute(db, "VACUUM");
-  }
+  transaction.commit();
   return {before.winners - after.winners,       before.measurements - after.measurements,
           before.rejections - after.rejections, before.binaries - after.binaries,
           before.failures - after.failures,     before.bytes - after.bytes};

@@ -40,8 +40,17 @@ void TuneStore::State::recover(std::string_view what, const SQLite::Exception& e
 
 void TuneStore::State::open_bases() {
   for (const std::filesystem::path& path : options.bases) {
+    if (file.identity && file_identity(path) == file.identity) {
+      // Read without locks, it would be seen half written.
+      if (warn) {
+        warn(fmt::format(
+            "a base of the tuning cache is left out: path={} (this is the cache itself)",
+            path.string()));
+      }
+      continue;
+    }
     try {
-      bases.push_back(open_base(path, warn));
+      bases.push_back(attune::open_base(path, warn));
     } catch (const Error& error) {
       if (warn) warn(fmt::format("a base of the tuning cache is left out: {}", error.what()));
     }
@@ -102,7 +111,9 @@ void TuneStore::State::read_beneath(const std::filesystem::path& path) {
   try {
     prepare_directory(std::filesystem::absolute(path).parent_path());
     require_trusted_file(path);
-    bases.insert(bases.begin(), open_database_read_only(path));
+    DatabaseFile beneath = open_database_read_only(path);
+    std::erase_if(bases, [&](const auto& base) { return base.identity == beneath.identity; });
+    bases.insert(bases.begin(), std::move(beneath));
   } catch (const std::exception&) {  // there is nothing to read, and the store works without
   }
 }

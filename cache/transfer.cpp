@@ -233,8 +233,8 @@ class Attachment {
 };
 
 // Opens the file and reads all of it once: damage must show before anything is copied.
-DatabaseFile open_source(const fs::path& path) {
-  DatabaseFile source = open_database_read_only(path);
+DatabaseFile open_source(const fs::path& path, bool unchanged) {
+  DatabaseFile source = unchanged ? open_database_unchanged(path) : open_database_read_only(path);
   Query check(*source.db, "PRAGMA quick_check(1)");
   if (check.next(); check.text() != "ok") {
     throw SQLite::Exception("quick_check found damage", SQLITE_CORRUPT);
@@ -266,7 +266,7 @@ ImportResult import_database(DatabaseFile& into, const fs::path& path, const Imp
                      "name another file");
   }
   try {
-    DatabaseFile source = open_source(absolute);
+    DatabaseFile source = open_source(absolute, into.access == Access::kMemory);
     const Attachment attachment(*into.db, source.uri);
     SQLite::Transaction transaction(*into.db, SQLite::TransactionBehavior::IMMEDIATE);
     SQLite::Transaction snapshot(*source.db);
@@ -276,7 +276,7 @@ ImportResult import_database(DatabaseFile& into, const fs::path& path, const Imp
     result.binaries_added = copy_binaries(*into.db, *source.db, warn);
     copy_results(*into.db, options);
     copy_winners(*into.db, &result);
-    if (!options.dry_run) transaction.commit();
+    transaction.commit();
     return result;
   } catch (const SQLite::Exception& error) {
     throw cache_error(kCannotImport, absolute, error);

@@ -57,6 +57,15 @@ std::unique_ptr<TuneStore> TuneStore::open_unchanged(const fs::path& path, Warn 
   return around([&] { return open_database_unchanged(path); }, path, warn, std::move(options));
 }
 
+std::unique_ptr<TuneStore> TuneStore::open_copy(const fs::path& path, Warn warn,
+                                                StoreOptions options) {
+  return around([&] { return open_database_copy(path); }, path, warn, std::move(options));
+}
+
+std::unique_ptr<TuneStore> TuneStore::open_base(const fs::path& path, Warn warn) {
+  return around([&] { return attune::open_base(path, warn); }, path, warn, {});
+}
+
 std::unique_ptr<TuneStore> TuneStore::open_in_memory(Warn warn, StoreOptions options) {
   return around([] { return open_memory_database(); }, ":memory:", warn, std::move(options));
 }
@@ -320,7 +329,9 @@ PruneResult TuneStore::prune(const PruneRequest& request) {
   return state_->locked([&] {
     state_->require_writable();
     try {
-      return prune_database(*state_->file.db, request);
+      const PruneResult pruned = prune_database(*state_->file.db, request);
+      if (state_->file.access == Access::kReadWrite) execute(*state_->file.db, "VACUUM");
+      return pruned;
     } catch (const SQLite::Exception& error) {
       throw cache_error("cannot prune the tuning cache", state_->file.path, error);
     }

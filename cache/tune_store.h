@@ -19,6 +19,8 @@ struct WinnerHit {
   Winner winner;
   Match match;
   Freshness freshness;
+  // Of the asked problem, and timed on the asked GPU.
+  bool is_exact() const { return match == Match::kExact && freshness != Freshness::kOtherGpu; }
 };
 
 struct BinaryRow {
@@ -56,7 +58,6 @@ struct StoreOptions {
 struct ImportOptions {
   int timing_method = 0;            // today's; 0: the larger number is the better
   std::string driver_version = {};  // of the target; empty: not compared
-  bool dry_run = false;             // counts, changes nothing
 };
 
 // What VerifyReport names is broken or cannot be read by this program.
@@ -74,8 +75,7 @@ struct PruneRequest {
   bool failures = false;                    // remembered compile failures
   std::optional<double> unused_days = {};   // binaries of no winner that were not used for so long
   std::optional<std::size_t> max_bytes =
-      {};                // binaries until the rest fits, as StoreOptions::max_bytes
-  bool dry_run = false;  // counts, changes nothing
+      {};  // binaries until the rest fits, as StoreOptions::max_bytes
 };
 struct PruneResult {
   int winners = 0, measurements = 0, rejections = 0, binaries = 0, failures = 0;
@@ -110,6 +110,12 @@ class TuneStore {
   // it. An older schema is upgraded in memory. Throws CacheError.
   static std::unique_ptr<TuneStore> open_unchanged(const std::filesystem::path& path,
                                                    Warn warn = {}, StoreOptions options = {});
+  // Its rows in memory, to try changes on them; the file stays as open_unchanged leaves it, and so do
+  // those that are imported. path() is the file's. Throws CacheError.
+  static std::unique_ptr<TuneStore> open_copy(const std::filesystem::path& path, Warn warn = {},
+                                              StoreOptions options = {});
+  // A file as the base of another cache, see StoreOptions::bases. Throws CacheError.
+  static std::unique_ptr<TuneStore> open_base(const std::filesystem::path& path, Warn warn = {});
   // open(), and when that is not possible (missing, full, locked, newer) memory with one warning; the
   // same when the file fails later. What the file has is served as long as it can be read. A read-only file serves lookups and writes are
   // dropped with one warning. Never throws for a reason of the environment.

@@ -73,7 +73,8 @@ int show(const Workplace& workplace, const CacheFlags& flags) {
 
 int stats(const Workplace& workplace, const CacheFlags& flags) {
   const auto store = workplace.open_cache_if_present();
-  const CacheStats all = store->stats();
+  CacheStats all = store->stats();
+  all.path = workplace.cache_file().string();
   output(flags, stats_json(all), stats_text(all));
   return kExitDone;
 }

@@ -1,5 +1,6 @@
 #include "cli/cache_report.h"
 
+#include <cmath>
 #include <map>
 
 #include <fmt/format.h>
@@ -57,8 +58,10 @@ std::string one_text(const StoredProblem& stored, std::int64_t now) {
       fmt::format("regret     {} at its worst point, of {}\n", percent_text(winner.worst_regret),
                   count_text(stored.num_measured, "timed candidate"));
   if (!winner.runner_up.empty()) {
-    text += fmt::format("runner-up  {}, regret {} more\n", winner.runner_up,
-                        percent_text(winner.margin_runner_up));
+    const bool is_behind = winner.margin_runner_up >= 0;
+    text += fmt::format("runner-up  {}, regret {} {}\n", winner.runner_up,
+                        percent_text(std::abs(winner.margin_runner_up)),
+                        is_behind ? "more" : "less, but not surely faster");
   }
   if (!winner.default_candidate.empty()) {
     text += fmt::format("default    {}, takes {} longer\n", winner.default_candidate,

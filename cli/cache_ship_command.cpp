@@ -15,6 +15,7 @@
 #include "cli/report.h"
 #include "common/error.h"
 #include "jit/source.h"
+#include "runtime/store_options.h"
 #include "tuner/timer.h"
 
 namespace attune {
@@ -40,10 +41,8 @@ void output(const ShipFlags& flags, const Json& json, const std::string& text) {
   }
 }
 
-ImportOptions import_options(const ShipFlags& flags) {
-  return {.timing_method = kTimingMethod,
-          .driver_version = query_driver().version,
-          .dry_run = flags.dry_run};
+ImportOptions import_options() {
+  return {.timing_method = kTimingMethod, .driver_version = query_driver().version};
 }
 
 Json counts_json(const ImportResult& result) {
@@ -65,7 +64,7 @@ int add_files(TuneStore& store, const std::string& into, const ShipFlags& flags)
   std::string text;
   ImportResult total;
   for (const std::string& file : flags.files) {
-    const ImportResult result = store.import_from(file, import_options(flags));
+    const ImportResult result = store.import_from(file, import_options());
     Json json = counts_json(result);
     json["file"] = file;
     files.push_back(std::move(json));
@@ -87,45 +86,77 @@ int add_files(TuneStore& store, const std::string& into, const ShipFlags& flags)
 }
 
 int import_files(const Workplace& workplace, const ShipFlags& flags) {
-  const auto store = flags.dry_run ? workplace.open_cache_if_present() : workplace.open_cache();
-  return add_files(*store, workplace.cache_file().string(), flags);
+  const auto file = workplace.cache_file();
+  const auto store = flags.dry_run ? workplace.open_copy(file) : workplace.open_cache();
+  return add_files(*store, file.string(), flags);
 }
 
 int merge(const Workplace& workplace, const ShipFlags& flags) {
-  const Warn warn = [&](const std::string& text) { workplace.log.warn(text); };
   for (const std::string& file : flags.files) {  // nothing is created for a mistyped name
     std::error_code error;
     if (std::filesystem::exists(file, error)) continue;
     throw CacheError("there is no such cache to merge", fmt::format("path={}", file),
                      "name files made by attune tune or attune cache export");
   }
-  std::error_code error;
-  const bool in_memory = flags.dry_run && !std::filesystem::exists(flags.into, error);
+  const Warn warn = [&](const std::string& text) { workplace.log.warn(text); };
   const auto store =
-      in_memory ? TuneStore::open_in_memory(warn) : TuneStore::open(flags.into, warn);
+      flags.dry_run ? workplace.open_copy(flags.into) : TuneStore::open(flags.into, warn);
   return add_files(*store, flags.into, flags);
 }
 
-int verify(const Workplace& workplace, const ShipFlags& flags) {
-  const Warn warn = [&](const std::string& text) { workplace.log.warn(text); };
-  const std::string file =
-      flags.files.empty() ? workplace.cache_file().string() : flags.files.front();
-  const VerifyReport report = TuneStore::open_unchanged(file, warn)->verify();
+// A base that cannot be opened would be left out: a fault of it.
+VerifyReport verify_base(const std::string& base, const Warn& warn) {
+  try {
+    return TuneStore::open_base(base, warn)->verify();
+  } catch (const CacheError& error) {
+    return {.path = base, .problems = {error.what()}};
+  }
+}
+
+std::string report_text(const VerifyReport& report) {
   std::string text;
   for (const std::string& problem : report.problems) text += problem + "\n";
-  text += fmt::format(
-      "{}: {} and {} read, {}\n", report.path,
-      count_text(static_cast<std::size_t>(report.num_binaries), "binary"),
-      count_text(static_cast<std::size_t>(report.num_winners), "winner"),
-      report.problems.empty() ? "all sound" : count_text(report.problems.size(), "fault"));
-  output(flags,
-         {{"path", report.path},
+  return text + fmt::format("{}: {} and {} read, {}\n", report.path,
+                            count_text(static_cast<std::size_t>(report.num_binaries), "binary"),
+                            count_text(static_cast<std::size_t>(report.num_winners), "winner"),
+                            report.problems.empty() ? "all sound"
+                                                    : count_text(report.problems.size(), "fault"));
+}
+
+Json report_json(const VerifyReport& report) {
+  return {{"path", report.path},
           {"binaries", report.num_binaries},
           {"winners", report.num_winners},
           {"sound", report.problems.empty()},
-          {"problems", report.problems}},
-         text);
-  return report.problems.empty() ? kExitDone : kExitFailed;
+          {"problems", report.problems}};
+}
+
+// The named file alone, or the cache with its bases; one that is not there yet beneath a base is no
+// fault.
+int verify(const Workplace& workplace, const ShipFlags& flags) {
+  const Warn warn = [&](const std::string& text) { workplace.log.warn(text); };
+  const bool is_named = !flags.files.empty();
+  const std::string file = is_named ? flags.files.front() : workplace.cache_file().string();
+  const auto bases = is_named ? std::vector<std::string>() : workplace.options.cache_bases;
+  std::error_code error;
+  Json json = {{"path", nullptr}, {"sound", true}, {"problems", Json::array()}};
+  std::string text;
+  if (bases.empty() || std::filesystem::exists(file, error) || error) {
+    const VerifyReport report = TuneStore::open_unchanged(file, warn)->verify();
+    json = report_json(report);
+    text = report_text(report);
+  }
+  bool is_sound = json["sound"];
+  json["bases"] = Json::array();
+  for (const std::string& base : bases) {
+    const VerifyReport report = verify_base(base, warn);
+    is_sound = is_sound && report.problems.empty();
+    json["bases"].push_back(report_json(report));
+    text += report_text(report);
+  }
+  json["sound"] = is_sound;
+  output(flags, json, text);
+  return is_sound ? kExitDone : kExitFailed;
 }
 
 // Of every family on every architecture that the cache has binaries of.
@@ -139,13 +170,12 @@ std::set<Digest> current_templates(const TuneStore& store) {
   return digests;
 }
 
-PruneRequest prune_request(const TuneStore& store, const ShipFlags& flags) {
+// What the flags say; --older-templates needs the cache.
+PruneRequest prune_request(const ShipFlags& flags) {
   PruneRequest request = flags.prune;
-  request.dry_run = flags.dry_run;
   request.unused_days = flags.unused_days;
   if (!request.problem.empty()) request.problem = Problem::parse(request.problem).text();
   if (!flags.max_size.empty()) request.max_bytes = parse_size(flags.max_size);
-  if (flags.older_templates) request.current_templates = current_templates(store);
   const bool selects = !request.gpu.empty() || !request.problem.empty() || request.failures ||
                        request.unused_days || request.max_bytes || flags.older_templates;
   if (selects) return request;
@@ -164,15 +194,18 @@ std::string free_backup_name(const std::string& path) {
 }
 
 int prune(const Workplace& workplace, const ShipFlags& flags) {
-  const auto store = workplace.open_cache_if_present();
-  if (store->is_in_memory()) {
-    throw CacheError("there is no cache to prune",
-                     fmt::format("path={}", workplace.cache_file().string()),
+  PruneRequest request = prune_request(flags);
+  const std::filesystem::path file = workplace.cache_file();
+  std::error_code error;
+  if (!std::filesystem::exists(file, error) && !error) {
+    throw CacheError("there is no cache to prune", fmt::format("path={}", file.string()),
                      "name another file with --cache");
   }
-  const PruneRequest request = prune_request(*store, flags);
+  const auto store = flags.dry_run ? workplace.open_copy(file, store_options(workplace.options))
+                                   : workplace.open_cache();
+  if (flags.older_templates) request.current_templates = current_templates(*store);
   std::string backup;
-  if (!flags.dry_run && !flags.no_backup && !store->is_in_memory()) {
+  if (!flags.dry_run && !flags.no_backup) {
     backup = free_backup_name(store->path());
     store->export_to(backup);
   }

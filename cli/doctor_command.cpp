@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "cache/cache_directory.h"
 #include "cli/commands.h"
 #include "cli/doctor_report.h"
 #include "cli/file_system.h"
@@ -38,6 +39,7 @@ constexpr const char* kVariables[] = {"ATTUNE_CACHE",
                                       "ATTUNE_WORKER",
                                       "ATTUNE_MEASURE_WORKER",
                                       "ATTUNE_TUNE_WORKER",
+                                      "ATTUNE_DISABLE_FAMILIES",
                                       "ATTUNE_PRESETS",
                                       "XDG_CACHE_HOME",
                                       "HOME",
@@ -153,6 +155,24 @@ void check_cache(const Workplace& workplace, Diagnosis* diagnosis) {
   }
 }
 
+BaseDiagnosis diagnose_base(const std::string& path, const std::filesystem::path& cache) {
+  BaseDiagnosis base;
+  base.path = path;
+  const auto identity = file_identity(path);
+  if (identity && identity == file_identity(cache)) {
+    base.problem = "it is the cache itself, and left out as a base";
+    return base;
+  }
+  try {
+    const auto store =
+        TuneStore::open_base(path, [&](const std::string& text) { base.remark = text; });
+    base.stats = store->stats();
+  } catch (const Error& error) {
+    base.problem = error.what();
+  }
+  return base;
+}
+
 int doctor(const Workplace& workplace, const DoctorFlags& flags) {
   Diagnosis diagnosis;
   const auto asked = flags.device ? flags.device : workplace.device_of_environment();
@@ -164,6 +184,9 @@ int doctor(const Workplace& workplace, const DoctorFlags& flags) {
   check_workers(workplace, &diagnosis);
   check_host(workplace, host.value_or(HostTarget{}), &diagnosis);
   check_cache(workplace, &diagnosis);
+  for (const std::string& base : workplace.options.cache_bases) {
+    diagnosis.bases.push_back(diagnose_base(base, diagnosis.cache_path));
+  }
   for (const char* name : kVariables) {
     if (const char* value = std::getenv(name)) diagnosis.environment.emplace_back(name, value);
   }

@@ -1,5 +1,7 @@
 #include "cli/doctor_report.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "cli/commands.h"
@@ -16,7 +18,10 @@ bool is_broken(const Diagnosis& diagnosis) {
   const bool host = diagnosis.host_asked && !diagnosis.host.problem.empty();
   const bool gpu = !diagnosis.host_asked &&
                    (!diagnosis.nvrtc_problem.empty() || !diagnosis.compile_problem.empty());
-  return host || gpu || !diagnosis.worker_problem.empty() || !diagnosis.cache_problem.empty();
+  const bool base = std::any_of(diagnosis.bases.begin(), diagnosis.bases.end(),
+                                [](const auto& one) { return !one.problem.empty(); });
+  return host || gpu || base || !diagnosis.worker_problem.empty() ||
+         !diagnosis.cache_problem.empty();
 }
 
 std::string gpu_lines(const Diagnosis& diagnosis) {
@@ -65,6 +70,22 @@ std::string compiler_lines(const Diagnosis& diagnosis) {
                       : fmt::format("compile      {}\n", diagnosis.compile_problem));
 }
 
+std::string stats_line(const CacheStats& stats) {
+  return fmt::format("             schema {}, {}: {}, {}, {}\n", stats.schema_version,
+                     bytes_text(stats.file_bytes),
+                     count_text(static_cast<std::size_t>(stats.num_winners), "winner"),
+                     count_text(static_cast<std::size_t>(stats.num_binaries), "binary"),
+                     count_text(static_cast<std::size_t>(stats.num_measurements), "measurement"));
+}
+
+std::string base_lines(const BaseDiagnosis& base) {
+  std::string lines = fmt::format("base         {}\n", base.path);
+  for (const std::string& text : {base.problem, base.remark}) {
+    if (!text.empty()) lines += fmt::format("             {}\n", text);
+  }
+  return base.stats ? lines + stats_line(*base.stats) : lines;
+}
+
 std::string cache_lines(const Diagnosis& diagnosis) {
   if (diagnosis.cache_path.empty()) {
     return fmt::format("cache        {}\n", diagnosis.cache_problem);
@@ -76,16 +97,18 @@ std::string cache_lines(const Diagnosis& diagnosis) {
   if (!diagnosis.cache_problem.empty()) {
     lines += fmt::format("             {}\n", diagnosis.cache_problem);
   }
-  if (diagnosis.cache_stats) {
-    const CacheStats& stats = *diagnosis.cache_stats;
-    lines +=
-        fmt::format("             schema {}, {}: {}, {}, {}\n", stats.schema_version,
-                    bytes_text(stats.file_bytes),
-                    count_text(static_cast<std::size_t>(stats.num_winners), "winner"),
-                    count_text(static_cast<std::size_t>(stats.num_binaries), "binary"),
-                    count_text(static_cast<std::size_t>(stats.num_measurements), "measurement"));
-  }
+  if (diagnosis.cache_stats) lines += stats_line(*diagnosis.cache_stats);
   return lines;
+}
+
+Json base_json(const BaseDiagnosis& base) {
+  const auto& stats = base.stats;
+  return {{"path", base.path},
+          {"problem", base.problem},
+          {"remark", base.remark},
+          {"schema", stats ? Json(stats->schema_version) : Json()},
+          {"winners", stats ? Json(stats->num_winners) : Json()},
+          {"binaries", stats ? Json(stats->num_binaries) : Json()}};
 }
 
 }  // namespace
@@ -98,6 +121,7 @@ int doctor_exit_code(const Diagnosis& diagnosis) {
 std::string doctor_text(const Diagnosis& diagnosis) {
   std::string text = gpu_lines(diagnosis) + compiler_lines(diagnosis) + host_lines(diagnosis.host) +
                      cache_lines(diagnosis);
+  for (const BaseDiagnosis& base : diagnosis.bases) text += base_lines(base);
   for (const auto& [name, value] : diagnosis.environment) {
     text += fmt::format("environment  {}={}\n", name, value);
   }
@@ -130,6 +154,8 @@ Json doctor_json(const Diagnosis& diagnosis) {
     cache["winners"] = diagnosis.cache_stats->num_winners;
     cache["binaries"] = diagnosis.cache_stats->num_binaries;
   }
+  cache["bases"] = Json::array();
+  for (const BaseDiagnosis& base : diagnosis.bases) cache["bases"].push_back(base_json(base));
   Json environment = Json::object();
   for (const auto& [name, value] : diagnosis.environment) environment[name] = value;
   return {{"gpu_checked", diagnosis.gpu_checked},

@@ -20,6 +20,14 @@ struct HostDiagnosis {
   double seconds = 0;  // of the compile and the launch
 };
 
+// A base of the cache, opened as a store does.
+struct BaseDiagnosis {
+  std::string path;
+  std::string problem;  // why it is left out
+  std::string remark;
+  std::optional<CacheStats> stats;
+};
+
 struct Diagnosis {
   bool gpu_checked = true;
   bool host_asked = false;  // --device host: only the host device has to work
@@ -40,6 +48,7 @@ struct Diagnosis {
   bool cache_exists = false;
   bool cache_writable = false;
   std::optional<CacheStats> cache_stats;
+  std::vector<BaseDiagnosis> bases;
 
   std::vector<std::pair<std::string, std::string>> environment;  // variables that are set
 };

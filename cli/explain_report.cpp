@@ -44,7 +44,7 @@ void choose(const Scene& scene, Explanation* explanation) {
   std::optional<std::string> refused;
   if (hit) refused = why_not_servable(scene.problem, hit->winner.candidate, scene.gpu);
   if (hit && !refused) {
-    explanation->match = hit->match == Match::kExact ? "exact" : "nearest";
+    explanation->match = hit->is_exact() ? "exact" : "nearest";
     explanation->candidate = hit->winner.candidate.text();
     explanation->reason = reason_for(scene, *hit);
     explanation->winner = hit->winner;

@@ -78,6 +78,9 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return attune::run(argc, argv);
+  } catch (const attune::InvalidArgument& error) {  // a variable of the environment
+    std::cerr << "attune: " << error.what() << "\n";
+    return attune::kExitUsage;
   } catch (const std::exception& error) {
     std::cerr << "attune: " << error.what() << "\n";
     return attune::kExitFailed;

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "cli/commands.h"
 #include "cli/json_forms.h"
@@ -26,6 +27,15 @@ std::string state_of_hit(const std::optional<WinnerHit>& hit) {
   return hit->winner.method < 0 ? "partial" : "older method";
 }
 
+std::string places_text(const Readiness& outcome) {
+  const std::string bases = fmt::format("{}", fmt::join(outcome.base_paths, ", "));
+  if (!outcome.cache_path.empty()) {
+    return outcome.cache_path + (bases.empty() ? "" : fmt::format(" and its bases {}", bases));
+  }
+  return bases.empty() ? "no cache: there is none yet"
+                       : fmt::format("the bases {} alone: there is no cache yet", bases);
+}
+
 }  // namespace
 
 std::size_t Readiness::count(const std::string& state) const {
@@ -38,7 +48,7 @@ Readiness readiness_of(const TuneStore& store, const DeviceInfo& device,
   const auto start = std::chrono::steady_clock::now();
   Readiness outcome;
   outcome.device = device;
-  outcome.cache_path = store.path();
+  if (!store.is_in_memory()) outcome.cache_path = store.path();
   outcome.base_paths = store.base_paths();
   for (const Problem& problem : problems) {
     const auto hit = find_served(Scene::of(store, device, problem, compiler_version));
@@ -62,7 +72,7 @@ std::string readiness_text(const Readiness& outcome) {
          fmt::format("{} of {} current, {} to be timed again, {} missing for {} ({}) in {}\n",
                      num_current, count_text(outcome.problems.size(), "problem"),
                      outcome.problems.size() - num_current - num_missing, num_missing,
-                     outcome.device.name, outcome.device.arch, outcome.cache_path);
+                     outcome.device.name, outcome.device.arch, places_text(outcome));
 }
 
 Json readiness_json(const Readiness& outcome) {
@@ -72,7 +82,8 @@ Json readiness_json(const Readiness& outcome) {
                         {"state", one.state},
                         {"served", one.candidate.empty() ? Json() : Json(one.candidate)}});
   }
-  return {{"gpu", to_json(outcome.device)},      {"cache", outcome.cache_path},
+  const Json cache = outcome.cache_path.empty() ? Json() : Json(outcome.cache_path);
+  return {{"gpu", to_json(outcome.device)},      {"cache", cache},
           {"bases", outcome.base_paths},         {"complete", outcome.is_complete()},
           {"current", outcome.count("current")}, {"missing", outcome.count("missing")},
           {"seconds", outcome.seconds},          {"problems", problems}};

@@ -18,7 +18,7 @@ struct ReadyProblem {
 
 struct Readiness {
   DeviceInfo device;
-  std::string cache_path;
+  std::string cache_path;  // empty where there is none yet
   std::vector<std::string> base_paths;
   std::vector<ReadyProblem> problems;
   double seconds = 0;

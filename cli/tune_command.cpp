@@ -115,6 +115,23 @@ std::vector<Problem> problems_of(const TuneFlags& flags) {
   return flags.shard.empty() ? problems : problems_of_shard(problems, Shard::parse(flags.shard));
 }
 
+// What the flags say, read before a device or a file is looked for.
+struct TuneRequest {
+  std::vector<Problem> problems;
+  std::optional<double> budget_s, candidate_timeout_s;
+};
+
+TuneRequest request_of(const TuneFlags& flags) {
+  TuneRequest request;
+  request.problems = problems_of(flags);
+  if (!flags.budget.empty()) request.budget_s = parse_duration(flags.budget);
+  if (!flags.candidate_timeout.empty()) {
+    request.candidate_timeout_s = parse_duration(flags.candidate_timeout);
+  }
+  if (!flags.arch.empty()) architecture_limits(flags.arch);
+  return request;
+}
+
 // Without a context: a look must not take memory from who works there.
 DeviceInfo device_to_check(const TuneFlags& flags, const std::optional<DeviceChoice>& device,
                            const TuneStore& store) {
@@ -131,14 +148,15 @@ DeviceInfo device_to_check(const TuneFlags& flags, const std::optional<DeviceCho
 }
 
 int check(const Workplace& workplace, const TuneFlags& flags) {
+  const TuneRequest request = request_of(flags);
   const auto store = workplace.open_cache_unchanged();
   const auto device = flags.device ? flags.device : workplace.device_of_environment();
   const DeviceInfo info = device_to_check(flags, device, *store);
   // Results for another GPU were made with the compiler of another machine.
   const CompilerOrReason found =
       flags.gpu.empty() ? find_compiler(workplace.compilers(), info.arch) : CompilerOrReason{};
-  const Readiness outcome = readiness_of(*store, info, problems_of(flags),
-                                         found.compiler ? found.compiler->version() : "");
+  const Readiness outcome =
+      readiness_of(*store, info, request.problems, found.compiler ? found.compiler->version() : "");
   if (flags.json) {
     print_json(readiness_json(outcome));
   } else {
@@ -147,26 +165,24 @@ int check(const Workplace& workplace, const TuneFlags& flags) {
   return readiness_exit_code(outcome);
 }
 
-IsolatedMeasureOptions measure_options(const Workplace& workplace, const TuneFlags& flags,
+IsolatedMeasureOptions measure_options(const Workplace& workplace, const TuneRequest& request,
                                        const DeviceChoice& choice) {
   IsolatedMeasureOptions options = workplace.measure_options(choice);
-  if (!flags.candidate_timeout.empty()) {
-    options.candidate_timeout_s = parse_duration(flags.candidate_timeout);
-  }
+  if (request.candidate_timeout_s) options.candidate_timeout_s = *request.candidate_timeout_s;
   return options;
 }
 
 // Verifies and times the stored binaries.
-TuneOutcome measure_stored(const Workplace& workplace, const TuneFlags& flags,
-                           const std::vector<Problem>& problems, const DeviceChoice& choice,
-                           const TuneOptions& options) {
+TuneOutcome measure_stored(const Workplace& workplace, const TuneRequest& request,
+                           const DeviceChoice& choice, const TuneOptions& options) {
+  const std::vector<Problem>& problems = request.problems;
   TuneOutcome outcome;
   outcome.device = describe_device(choice);
   const auto store = workplace.open_cache();
   if (!problems.empty()) {
     StoredCompiles compiles(stored_compiler_version(*store, problems, outcome.device));
     require_writable(*store, outcome.device, problems, compiles.compiler_version());
-    IsolatedMeasure measure(measure_options(workplace, flags, choice), outcome.device);
+    IsolatedMeasure measure(measure_options(workplace, request, choice), outcome.device);
     outcome.report = Tuner(&measure, *store, compiles).tune(problems, options);
     outcome.missing.assign(compiles.missing().begin(), compiles.missing().end());
   }
@@ -177,8 +193,9 @@ TuneOutcome measure_stored(const Workplace& workplace, const TuneFlags& flags,
 
 // The library's work between opening and reporting.
 TuneOutcome tune_or_compile(const Workplace& workplace, const TuneFlags& flags,
-                            const std::vector<Problem>& problems, const DeviceChoice& choice,
+                            const TuneRequest& request, const DeviceChoice& choice,
                             const std::string& arch, const TuneOptions& options) {
+  const std::vector<Problem>& problems = request.problems;
   TuneOutcome outcome;
   outcome.compiled_only = !arch.empty();
   outcome.device = outcome.compiled_only ? architecture_limits(arch) : describe_device(choice);
@@ -191,7 +208,7 @@ TuneOutcome tune_or_compile(const Workplace& workplace, const TuneFlags& flags,
   }
   std::unique_ptr<IsolatedMeasure> measure;
   if (!outcome.compiled_only) {
-    measure = std::make_unique<IsolatedMeasure>(measure_options(workplace, flags, choice),
+    measure = std::make_unique<IsolatedMeasure>(measure_options(workplace, request, choice),
                                                 outcome.device);
   }
   if (measure != nullptr && !flags.refresh) {
@@ -211,9 +228,9 @@ TuneOutcome tune_or_compile(const Workplace& workplace, const TuneFlags& flags,
 }
 
 int tune(const Workplace& workplace, const TuneFlags& flags) {
-  const std::vector<Problem> problems = problems_of(flags);
+  const TuneRequest request = request_of(flags);
   TuneOptions options;
-  if (!flags.budget.empty()) options.budget_s = parse_duration(flags.budget);
+  if (request.budget_s) options.budget_s = *request.budget_s;
   options.refresh = flags.refresh;
   options.effort = *parse_effort(flags.effort);  // checked with the flags
   options.seed = flags.seed;
@@ -230,8 +247,8 @@ int tune(const Workplace& workplace, const TuneFlags& flags) {
   options.stop = [&interrupt] { return interrupt.requested(); };
   const DeviceChoice choice = device.value_or(DeviceChoice{});
   const TuneOutcome outcome =
-      flags.measure_only ? measure_stored(workplace, flags, problems, choice, options)
-                         : tune_or_compile(workplace, flags, problems, choice, arch, options);
+      flags.measure_only ? measure_stored(workplace, request, choice, options)
+                         : tune_or_compile(workplace, flags, request, choice, arch, options);
   progress.clear();
   if (flags.json) {
     print_json(tune_json(outcome));

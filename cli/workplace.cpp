@@ -1,8 +1,10 @@
 #include "cli/workplace.h"
 
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "common/error.h"
 #include "common/text.h"
@@ -51,12 +53,25 @@ std::unique_ptr<TuneStore> Workplace::open_cache_unchanged() const {
   return TuneStore::open_in_memory(warn(), store_options(options));
 }
 
+std::unique_ptr<TuneStore> Workplace::open_copy(const std::filesystem::path& file,
+                                                StoreOptions store_options) const {
+  std::error_code error;
+  if (std::filesystem::exists(file, error) || error) {
+    return TuneStore::open_copy(file, warn(), std::move(store_options));
+  }
+  return TuneStore::open_in_memory(warn(), std::move(store_options));
+}
+
 std::unique_ptr<TuneStore> Workplace::open_cache_if_present() const {
   const std::filesystem::path file = cache_file();
   std::error_code error;
   if (std::filesystem::exists(file, error) || error) return open_cache();
-  log.note(fmt::format("there is no cache yet: path={}; attune tune fills it", file.string()));
-  return TuneStore::open_in_memory(warn(), store_options(options));
+  auto store = TuneStore::open_in_memory(warn(), store_options(options));
+  const auto bases = store->base_paths();
+  log.note(fmt::format(
+      "there is no cache yet: path={}; {}", file.string(),
+      bases.empty() ? "attune tune fills it" : fmt::format("bases: {}", fmt::join(bases, ", "))));
+  return store;
 }
 
 CompilerSearch Workplace::compilers() const {

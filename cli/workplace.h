@@ -35,6 +35,9 @@ struct Workplace {
   std::unique_ptr<TuneStore> open_cache() const;
   // For a look that changes no byte of the file; a missing one reads as empty.
   std::unique_ptr<TuneStore> open_cache_unchanged() const;
+  // To try changes on; the file stays as it is, and a missing one reads as an empty cache.
+  std::unique_ptr<TuneStore> open_copy(const std::filesystem::path& file,
+                                       StoreOptions store_options = {}) const;
   // For reading: a missing file is not created but reads as an empty cache, with a remark.
   std::unique_ptr<TuneStore> open_cache_if_present() const;
 

@@ -39,6 +39,12 @@ class Options(ctypes.Structure):
         ("log", LogFunction),
         ("log_context", ctypes.c_void_p),
         ("device", ctypes.c_char_p),
+        ("disabled_families", ctypes.c_char_p),
+        ("tune_worker_path", ctypes.c_char_p),
+        ("measure_worker_path", ctypes.c_char_p),
+        ("cache_bases", ctypes.c_char_p),
+        ("cache_max_size", ctypes.c_char_p),
+        ("gpu_alias", ctypes.c_char_p),
     ]
 
 
@@ -131,10 +137,12 @@ class Library:
 
 class Engine:
     """attune_engine. `log` gets every warning as a str; `device` is "0", "host", ... instead of
-    `device_ordinal`."""
+    `device_ordinal`; `cache_bases` is a list of paths, `cache_max_size` is "500M" or "2G". What is
+    None the environment decides."""
 
     def __init__(self, library, device_ordinal=0, on_miss="default", strict=False, cache_path=None,
-                 nvrtc_path=None, tune_budget_s=0, log=None, device=None):
+                 nvrtc_path=None, tune_budget_s=0, log=None, device=None, cache_bases=None,
+                 cache_max_size=None, gpu_alias=None):
         self.library = library
         self.handle = None
         # Kept by the object: the library calls it as long as the engine lives.
@@ -143,7 +151,11 @@ class Engine:
                           on_miss=ON_MISS[on_miss], strict=strict, tune_budget_s=tune_budget_s,
                           cache_path=cache_path and os.fsencode(cache_path),
                           nvrtc_path=nvrtc_path and os.fsencode(nvrtc_path), log=self.log,
-                          device=device and device.encode())
+                          device=device and device.encode(),
+                          cache_bases=(None if cache_bases is None
+                                       else b":".join(map(os.fsencode, cache_bases))),
+                          cache_max_size=cache_max_size and cache_max_size.encode(),
+                          gpu_alias=None if gpu_alias is None else gpu_alias.encode())
         handle = ctypes.c_void_p()
         library.call("attune_engine_create", ctypes.byref(options), ctypes.byref(handle))
         self.handle = handle

@@ -27,7 +27,7 @@ constexpr auto kPollInterval = std::chrono::milliseconds(100);
 // A worker and what it is doing. Without a process it is a free place for one.
 struct Slot {
   std::unique_ptr<WorkerProcess> process;
-  const CompileJob* job = nullptr;
+  std::optional<CompileJob> job;
   Clock::time_point deadline;
 };
 
@@ -39,25 +39,21 @@ std::string name_of(const CompileJob& job) {
 // One call of CompilePool::run. Its destructor ends every worker.
 class Run {
  public:
-  Run(const CompilePoolOptions& options, std::vector<CompileJob> jobs, int num_workers,
+  Run(const CompilePoolOptions& options, const NextJob& next,
       const std::function<void(CompileOutcome)>& done)
       : options_(options),
-        jobs_(std::move(jobs)),
+        next_(next),
         done_(done),
         compilers_(options.compilers),
-        slots_(std::min(jobs_.size(), static_cast<std::size_t>(num_workers))) {
-    const auto is_for_host = [](const CompileJob& job) { return is_host_arch(job.arch); };
-    if (compilers_.host.scratch_folder.empty() &&
-        std::any_of(jobs_.begin(), jobs_.end(), is_for_host)) {
-      scratch_.emplace();
-      compilers_.host.scratch_folder = scratch_->path().string();
-    }
-  }
+        slots_(static_cast<std::size_t>(options.num_workers)) {}
 
   std::size_t loop(const std::function<bool()>& stop) {
-    while (num_done_ < jobs_.size()) {
-      if (stop && stop()) break;
-      for (Slot& slot : slots_) assign(&slot);
+    while (!(stop && stop())) {
+      for (Slot& slot : slots_) {
+        if (!slot.job && !assign(&slot)) break;
+      }
+      const auto runs = [](const Slot& slot) { return slot.job.has_value(); };
+      if (std::none_of(slots_.begin(), slots_.end(), runs)) break;
       wait();
       for (Slot& slot : slots_) serve(&slot);
     }
@@ -65,22 +61,34 @@ class Run {
   }
 
  private:
-  // Gives an idle slot the next job, and a process if it has none.
-  void assign(Slot* slot) {
-    if (slot->job != nullptr || next_job_ == jobs_.size()) return;
-    const CompileJob& job = jobs_[next_job_++];
-    if (slot->process == nullptr) {
-      try {
-        slot->process = std::make_unique<WorkerProcess>(options_.worker_path);
-      } catch (const Error& error) {
-        report({job.id, std::nullopt, error.what(), {}, true});
-        return;
-      }
+  // Gives an idle slot the next job, and a process if it has none. False when there is no job.
+  bool assign(Slot* slot) {
+    while ((slot->job = next_())) {
+      if (slot->process != nullptr || start(slot)) break;
     }
-    slot->job = &job;
+    if (!slot->job) return false;
+    if (is_host_arch(slot->job->arch)) use_scratch();
     slot->deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                         std::chrono::duration<double>(options_.timeout_s));
-    slot->process->send(encode_job(job, compilers_));
+    slot->process->send(encode_job(*slot->job, compilers_));
+    return true;
+  }
+
+  // False when that fails; then the job has.
+  bool start(Slot* slot) {
+    try {
+      slot->process = std::make_unique<WorkerProcess>(options_.worker_path);
+      return true;
+    } catch (const Error& error) {
+      fail(slot, error.what(), true);
+      return false;
+    }
+  }
+
+  void use_scratch() {
+    if (!compilers_.host.scratch_folder.empty()) return;
+    scratch_.emplace();
+    compilers_.host.scratch_folder = scratch_->path().string();
   }
 
   // Sleeps until a worker has something to say, a deadline or the poll interval.
@@ -91,9 +99,8 @@ class Run {
       if (slot.process == nullptr) continue;
       const short events = slot.process->has_unsent() ? POLLIN | POLLOUT : POLLIN;
       sockets.push_back({slot.process->socket(), events, 0});
-      if (slot.job != nullptr) wake = std::min(wake, slot.deadline);
+      if (slot.job) wake = std::min(wake, slot.deadline);
     }
-    if (sockets.empty()) return;  // every start failed: nothing to wait for
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(wake - Clock::now());
     poll(sockets.data(), sockets.size(), static_cast<int>(std::max<long>(0, left.count())));
   }
@@ -111,14 +118,14 @@ class Run {
       return;
     }
     if (outcome) {
-      slot->job = nullptr;
+      slot->job.reset();
       report(std::move(*outcome));
     }
     if (!alive) {
       const ProcessEnd end = slot->process->end();
       slot->process.reset();
       fail(slot, fmt::format("the compile worker died: {}", end.text), !end.is_crash);
-    } else if (slot->job != nullptr && Clock::now() >= slot->deadline) {
+    } else if (slot->job && Clock::now() >= slot->deadline) {
       slot->process.reset();
       fail(slot, fmt::format("the compile timed out: timeout_s={}", options_.timeout_s), false);
     }
@@ -129,7 +136,7 @@ class Run {
     const auto message = slot->process->next_message();
     if (!message) return std::nullopt;
     CompileOutcome outcome = decode_outcome(*message);
-    if (slot->job == nullptr || outcome.id != slot->job->id) {
+    if (!slot->job || outcome.id != slot->job->id) {
       throw Error("a compile worker answered for another job",
                   fmt::format("answer={}", outcome.id));
     }
@@ -138,8 +145,8 @@ class Run {
 
   // Ends the job of a slot, if it has one, without a binary.
   void fail(Slot* slot, const std::string& reason, bool is_of_machine) {
-    if (slot->job == nullptr) return;
-    const CompileJob& job = *std::exchange(slot->job, nullptr);
+    if (!slot->job) return;
+    const CompileJob job = *std::exchange(slot->job, std::nullopt);
     report({job.id, std::nullopt, fmt::format("{} {}", reason, name_of(job)), {}, is_of_machine});
   }
 
@@ -149,17 +156,23 @@ class Run {
   }
 
   const CompilePoolOptions& options_;
-  const std::vector<CompileJob> jobs_;
+  const NextJob& next_;
   const std::function<void(CompileOutcome)>& done_;
   // A worker that is killed leaves files; they go when the workers have ended, so it stands first.
   std::optional<PrivateFolder> scratch_;
   CompilerSearch compilers_;
   std::vector<Slot> slots_;
-  std::size_t next_job_ = 0;
   std::size_t num_done_ = 0;
 };
 
 }  // namespace
+
+NextJob one_by_one(std::vector<CompileJob> jobs) {
+  return [jobs = std::move(jobs), next = std::size_t{0}]() mutable -> std::optional<CompileJob> {
+    if (next == jobs.size()) return std::nullopt;
+    return std::move(jobs[next++]);
+  };
+}
 
 int worker_count(int cores, std::size_t free_bytes) {
   const std::size_t by_memory = free_bytes / kWorkerBytes;
@@ -183,7 +196,12 @@ int CompilePool::num_workers() const { return options_.num_workers; }
 std::size_t CompilePool::run(std::vector<CompileJob> jobs,
                              const std::function<void(CompileOutcome)>& done,
                              const std::function<bool()>& stop) {
-  return Run(options_, std::move(jobs), options_.num_workers, done).loop(stop);
+  return run(one_by_one(std::move(jobs)), done, stop);
+}
+
+std::size_t CompilePool::run(const NextJob& next, const std::function<void(CompileOutcome)>& done,
+                             const std::function<bool()>& stop) {
+  return Run(options_, next, done).loop(stop);
 }
 
 }  // namespace attune

@@ -1,4 +1,5 @@
-// Compiles in worker processes: NVRTC serializes compiles inside one process (kernels.md 10.5).
+// Compiles in worker processes: NVRTC serializes compiles inside one process (32 small ones take the
+// same time with 1, 2 and 16 threads).
 #pragma once
 
 #include <functional>
@@ -26,6 +27,11 @@ struct CompileOutcome {
   bool is_of_machine = false;
 };
 
+// The next job, asked for when a worker is free for it. Empty: none now; it is asked again while other
+// jobs run.
+using NextJob = std::function<std::optional<CompileJob>()>;
+NextJob one_by_one(std::vector<CompileJob> jobs);
+
 struct CompilePoolOptions {
   int num_workers = 0;     // 0: as many as cores and free memory allow
   double timeout_s = 120;  // of one compile, then the worker is killed and the job fails
@@ -48,6 +54,9 @@ class CompilePool {
   // Returns the number of jobs done. A worker that dies costs its job only; the next job gets a
   // fresh one.
   std::size_t run(std::vector<CompileJob> jobs, const std::function<void(CompileOutcome)>& done,
+                  const std::function<bool()>& stop = {});
+  // The same, of jobs that are chosen when they begin. Ends when nothing runs and there is no job.
+  std::size_t run(const NextJob& next, const std::function<void(CompileOutcome)>& done,
                   const std::function<bool()>& stop = {});
 
   int num_workers() const;

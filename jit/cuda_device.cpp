@@ -183,7 +183,7 @@ TensorMap CudaDevice::tensor_map(const TensorMapSpec& spec) {
   const CurrentContext current(*context_);
   constexpr std::array<std::uint32_t, 5> kDense{1, 1, 1, 1, 1};
   TensorMap map;
-  // 256-byte promotion costs 9% of the read bandwidth (h200-constants.md 2).
+  // 256-byte promotion costs 9% of the read bandwidth of an H200.
   if (const CuResult status = driver_.tensor_map_encode_tiled(
           map.bytes, driver_type(spec.type), static_cast<unsigned>(spec.rank),
           reinterpret_cast<void*>(spec.address), spec.size.data(), spec.stride_bytes.data(),

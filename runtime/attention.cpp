@@ -68,8 +68,11 @@ std::string winner_lines(const Winner& winner) {
                          winner.worst_regret * 100);
   }
   if (!winner.runner_up.empty()) {
-    lines += fmt::format("beat       {} by {:.1f}% of regret\n", winner.runner_up,
-                         winner.margin_runner_up * 100);
+    const double margin = winner.margin_runner_up * 100;
+    lines += margin >= 0
+                 ? fmt::format("beat       {} by {:.1f}% of regret\n", winner.runner_up, margin)
+                 : fmt::format("runner-up  {} has {:.1f}% less regret, but is not surely faster\n",
+                               winner.runner_up, -margin);
   }
   if (!winner.default_candidate.empty()) {
     lines += fmt::format("default    {} takes {:.1f}% longer\n", winner.default_candidate,
@@ -84,9 +87,11 @@ std::string winner_lines(const Winner& winner) {
 }  // namespace
 
 std::string explain(const Choice& choice, const DeviceInfo& device) {
-  std::string lines =
-      fmt::format("problem    {}\nserved     {}\ncandidate  {}\n", choice.problem.text(),
-                  text_of(choice.served), choice.candidate.text());
+  std::string lines = fmt::format(
+      "problem    {}\nserved     {}\ncandidate  {}\n", choice.problem.text(),
+      choice.freshness == Freshness::kOtherGpu ? "a winner of the GPU that the alias names"
+                                               : text_of(choice.served),
+      choice.candidate.text());
   lines += launch_lines(choice.plan);
   if (choice.winner) {
     return lines + winner_lines(*choice.winner) + freshness_line(choice, device.driver_version);

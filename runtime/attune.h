@@ -31,7 +31,8 @@ class NotPrepared : public Error {
   using Error::Error;
 };
 
-// What prepare does without an exact winner. A nearest one is served by every policy.
+// What prepare does without an exact winner. A nearest one is served by every policy, and so is one
+// of the GPU that gpu_alias names; but kTune tunes in place of the latter.
 enum class OnMiss {
   kDefault,     // never tune: serve the default candidate, compile it if need be, and warn with the
                 // command that tunes it
@@ -113,7 +114,7 @@ struct AttentionArgs {
   bool overlap = false;
 };
 
-// How good a prepared answer is.
+// How good a prepared answer is. A winner of the GPU that gpu_alias names is a nearest one at best.
 enum class Served { kExact, kNearest, kDefault };
 
 // A prepared problem. Cheap to copy; keeps its device and kernel alive, also beyond its Engine.

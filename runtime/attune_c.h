@@ -62,6 +62,9 @@ typedef struct attune_options {
   const char* disabled_families;   /* names separated by commas; "": none. NULL: the environment */
   const char* tune_worker_path;    /* attune-tune-worker */
   const char* measure_worker_path; /* attune-measure-worker */
+  const char* cache_bases;         /* caches beneath it that are only read, by colons; "": none */
+  const char* cache_max_size;      /* of the kernels in the file: "500M", "2G"; "0": no limit */
+  const char* gpu_alias;           /* name or identity of a GPU; "": none. See attune::Options */
 } attune_options;
 
 /* As attune::AttentionArgs. A stride of 0 means the dense default. */

@@ -54,9 +54,14 @@ void BackgroundTuner::add(TuneWorkerJob job) {
   wake_.notify_all();
 }
 
-std::vector<BackgroundResult> BackgroundTuner::take_ready() {
+std::list<BackgroundResult> BackgroundTuner::take_ready() {
   const std::lock_guard lock(mutex_);
   return std::exchange(ready_, {});
+}
+
+void BackgroundTuner::put_back(std::list<BackgroundResult> results) noexcept {
+  const std::lock_guard lock(mutex_);
+  ready_.splice(ready_.begin(), results);
 }
 
 std::vector<BackgroundResult> BackgroundTuner::take_failures() {
@@ -92,7 +97,11 @@ void BackgroundTuner::loop() {
     lock.lock();
     num_running_ = 0;
     ++(result.failure.empty() ? num_tuned_ : num_failed_);
-    (result.failure.empty() ? ready_ : failures_).push_back(std::move(result));
+    if (result.failure.empty()) {
+      ready_.push_back(std::move(result));
+    } else {
+      failures_.push_back(std::move(result));
+    }
   }
 }
 

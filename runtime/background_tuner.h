@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -37,7 +38,9 @@ class BackgroundTuner {
   // An empty cache_path means a cache file of the job's own, for a cache that cannot be written.
   void add(TuneWorkerJob job);
 
-  std::vector<BackgroundResult> take_ready();
+  std::list<BackgroundResult> take_ready();
+  // What was taken and not used comes first the next time.
+  void put_back(std::list<BackgroundResult> results) noexcept;
   std::vector<BackgroundResult> take_failures();
   BackgroundProgress progress() const;
   // Jobs that ended with a winner and without one.
@@ -59,7 +62,8 @@ class BackgroundTuner {
   std::size_t num_running_ = 0;
   std::uint64_t num_tuned_ = 0, num_failed_ = 0;
   std::deque<TuneWorkerJob> waiting_;
-  std::vector<BackgroundResult> ready_, failures_;
+  std::list<BackgroundResult> ready_;
+  std::vector<BackgroundResult> failures_;
   std::thread thread_;
 };
 

@@ -9,6 +9,7 @@
 #include "runtime/c_errors.h"
 #include "runtime/c_handles.h"
 #include "runtime/family_switch.h"
+#include "runtime/store_options.h"
 
 namespace attune {
 namespace {
@@ -33,31 +34,6 @@ OnMiss on_miss_of(std::int32_t value) {
   }
   throw InvalidArgument("attune_engine_create got an unknown policy",
                         fmt::format("on_miss={}", value), "use a value of attune_on_miss");
-}
-
-Options options_of(const attune_options* given) {
-  Options options = Options::from_environment();
-  if (given == nullptr) return options;
-  const attune_options c = read_struct("attune_options", *given, kOptionsBytes);
-  options.device_ordinal = c.device_ordinal;
-  options.on_miss = on_miss_of(c.on_miss);
-  options.strict = c.strict != 0;
-  if (c.tune_budget_s != 0) options.tune_budget_s = c.tune_budget_s;
-  if (c.cache_path != nullptr) options.cache_path = c.cache_path;
-  if (c.device != nullptr) options.device = c.device;
-  if (c.nvrtc_path != nullptr) options.nvrtc_path = c.nvrtc_path;
-  if (c.worker_path != nullptr) options.worker_path = c.worker_path;
-  if (c.tune_worker_path != nullptr) options.tune_worker_path = c.tune_worker_path;
-  if (c.measure_worker_path != nullptr) options.measure_worker_path = c.measure_worker_path;
-  if (c.disabled_families != nullptr) {
-    options.disabled_families = parse_family_names(c.disabled_families);
-  }
-  if (c.log != nullptr) {
-    options.log = [log = c.log, context = c.log_context](const std::string& message) {
-      log(message.c_str(), context);
-    };
-  }
-  return options;
 }
 
 AttentionArgs args_of(const attune_args& given) {
@@ -111,6 +87,35 @@ attune_counters counters_of(const Counters& from) {
 }
 
 }  // namespace
+
+Options engine_options(const attune_options* given) {
+  Options options = Options::from_environment();
+  if (given == nullptr) return options;
+  const attune_options c = read_struct("attune_options", *given, kOptionsBytes);
+  options.device_ordinal = c.device_ordinal;
+  options.on_miss = on_miss_of(c.on_miss);
+  options.strict = c.strict != 0;
+  if (c.tune_budget_s != 0) options.tune_budget_s = c.tune_budget_s;
+  if (c.cache_path != nullptr) options.cache_path = c.cache_path;
+  if (c.device != nullptr) options.device = c.device;
+  if (c.nvrtc_path != nullptr) options.nvrtc_path = c.nvrtc_path;
+  if (c.worker_path != nullptr) options.worker_path = c.worker_path;
+  if (c.tune_worker_path != nullptr) options.tune_worker_path = c.tune_worker_path;
+  if (c.measure_worker_path != nullptr) options.measure_worker_path = c.measure_worker_path;
+  if (c.cache_bases != nullptr) options.cache_bases = base_paths(c.cache_bases);
+  if (c.cache_max_size != nullptr) options.cache_max_bytes = parse_size(c.cache_max_size);
+  if (c.gpu_alias != nullptr) options.gpu_alias = c.gpu_alias;
+  if (c.disabled_families != nullptr) {
+    options.disabled_families = parse_family_names(c.disabled_families);
+  }
+  if (c.log != nullptr) {
+    options.log = [log = c.log, context = c.log_context](const std::string& message) {
+      log(message.c_str(), context);
+    };
+  }
+  return options;
+}
+
 }  // namespace attune
 
 extern "C" {
@@ -145,7 +150,7 @@ attune_status attune_engine_create(const attune_options* options, attune_engine*
   return attune::guarded([&] {
     attune::require_not_null("attune_engine_create", "engine", engine);
     *engine = nullptr;
-    *engine = new attune_engine{attune::Engine(attune::options_of(options))};
+    *engine = new attune_engine{attune::Engine(attune::engine_options(options))};
   });
 }
 

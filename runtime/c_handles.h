@@ -19,6 +19,9 @@ struct attune_attention {
 
 namespace attune {
 
+// What attune_engine_create opens an engine with. Throws InvalidArgument.
+Options engine_options(const attune_options* given);
+
 inline void release(attune_engine* engine) noexcept {
   if (engine != nullptr && engine->num_owners.fetch_sub(1) == 1) delete engine;
 }

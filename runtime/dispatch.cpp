@@ -16,12 +16,6 @@
 #include "tuner/tuner.h"
 
 namespace attune {
-namespace {
-
-Served served_of(Match match) { return match == Match::kExact ? Served::kExact : Served::kNearest; }
-
-}  // namespace
-
 std::optional<std::string> why_not_servable(const Problem& problem, const Candidate& candidate,
                                             const DeviceInfo& device) {
   const Family* family = find_family(candidate.family);
@@ -82,7 +76,12 @@ CompilerSearch Dispatcher::compilers() const {
 
 Dispatched Dispatcher::dispatch(const Problem& problem, TuneStore& store) {
   const bool in_background = options_.on_miss == OnMiss::kBackground;
-  auto found = from_winner(problem, store);
+  auto hit = find_winner(problem, store);
+  if (options_.on_miss == OnMiss::kTune && hit && hit->freshness == Freshness::kOtherGpu) {
+    tune(problem, store, false);
+    hit = find_winner(problem, store);
+  }
+  auto found = from_winner(problem, std::move(hit), store);
   if (auto* served = std::get_if<Dispatched>(&found)) {
     if (in_background && served->choice.served != Served::kExact) {
       served->wish = wish_for(*served, false, store);
@@ -95,7 +94,7 @@ Dispatched Dispatcher::dispatch(const Problem& problem, TuneStore& store) {
   }
   if (options_.on_miss == OnMiss::kTune) {
     tune(problem, store, miss.unusable);
-    found = from_winner(problem, store);
+    found = from_winner(problem, find_winner(problem, store), store);
     if (auto* served = std::get_if<Dispatched>(&found)) return std::move(*served);
   }
   Dispatched served = from_default(problem, miss, store);
@@ -105,7 +104,7 @@ Dispatched Dispatcher::dispatch(const Problem& problem, TuneStore& store) {
 
 Dispatched Dispatcher::exact_winner(const Problem& problem, TuneStore& store) {
   auto hit = find_winner(problem, store);
-  if (!hit || hit->match != Match::kExact) {
+  if (!hit || !hit->is_exact()) {
     throw NotPrepared("no winner for this problem",
                       fmt::format("problem={} cache={}", problem.text(), store.path()));
   }
@@ -122,7 +121,12 @@ BackgroundWish Dispatcher::wish_for(const Dispatched& served, bool refresh,
   BackgroundWish wish;
   wish.refresh = refresh;
   wish.workspace_bytes = choice.plan.workspace_bytes();
-  if (!store.is_in_memory() && !store.is_read_only()) wish.cache_path = store.path();
+  wish.cache_bases = store.base_paths();
+  if (store.is_read_only()) {
+    wish.cache_bases.insert(wish.cache_bases.begin(), store.path());
+  } else if (!store.is_in_memory()) {
+    wish.cache_path = store.path();
+  }
   const CandidateSpace space =
       candidate_space(choice.problem, device_.info(), options_.disabled_families);
   for (const Candidate& candidate : space.kept) {
@@ -136,8 +140,10 @@ void Dispatcher::drop_unused() {
   std::erase_if(loaded_, [](const auto& entry) { return entry.second.use_count() == 1; });
 }
 
-std::variant<Dispatched, Miss> Dispatcher::from_winner(const Problem& problem, TuneStore& store) {
-  if (auto hit = find_winner(problem, store)) return load_winner(problem, *std::move(hit));
+std::variant<Dispatched, Miss> Dispatcher::from_winner(const Problem& problem,
+                                                       std::optional<WinnerHit> hit,
+                                                       const TuneStore& store) {
+  if (hit) return load_winner(problem, *std::move(hit));
   const auto& off = options_.disabled_families;
   return Miss{.what_failed = "no winner for this problem",
               .values = fmt::format(
@@ -213,7 +219,7 @@ std::variant<Dispatched, Miss> Dispatcher::load_winner(const Problem& problem, W
   served.choice = {.problem = problem,
                    .candidate = winner.candidate,
                    .plan = plan,
-                   .served = served_of(hit.match),
+                   .served = hit.is_exact() ? Served::kExact : Served::kNearest,
                    .winner = std::move(winner),
                    .freshness = hit.freshness};
   return served;

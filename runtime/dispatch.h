@@ -33,7 +33,8 @@ std::string device_text(const Options& options, const DeviceInfo& device);
 struct BackgroundWish {
   bool refresh = false;    // there is a winner that cannot be loaded, which a tuner would keep
   std::string cache_path;  // empty: the store cannot be written by another process
-  std::size_t workspace_bytes = 0;  // of the largest candidate that the worker may find
+  std::vector<std::string> cache_bases;  // what can be read beneath
+  std::size_t workspace_bytes = 0;       // of the largest candidate that the worker may find
 };
 
 struct Dispatched {
@@ -75,7 +76,8 @@ class Dispatcher {
   void release_compiler() { compiler_.reset(); }
 
  private:
-  std::variant<Dispatched, Miss> from_winner(const Problem& problem, TuneStore& store);
+  std::variant<Dispatched, Miss> from_winner(const Problem& problem, std::optional<WinnerHit> hit,
+                                             const TuneStore& store);
   std::optional<WinnerHit> find_winner(const Problem& problem, TuneStore& store);
   std::set<std::string> compiler_versions(TuneStore& store);
   std::variant<Dispatched, Miss> load_winner(const Problem& problem, WinnerHit hit);

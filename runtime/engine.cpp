@@ -1,4 +1,5 @@
 #include <cmath>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -78,6 +79,7 @@ struct Engine::State {
   void tune_in_background(const std::string& problem_text, const BackgroundWish& wish);
   Dispatched winner_of(const BackgroundResult& result);
   Swap swap_in(const std::string& problem_text, Dispatched dispatched);
+  std::vector<Swap> swap_all();
   void warn_of_failure(const std::string& problem_text, const std::string& reason) const;
 
   const Options options;
@@ -145,6 +147,8 @@ void Engine::State::tune_in_background(const std::string& problem_text,
   TuneWorkerJob job;
   job.problem = problem_text;
   job.cache_path = wish.cache_path;
+  job.cache_bases = wish.cache_bases;
+  job.cache_max_bytes = options.cache_max_bytes;
   job.device = device_text(options, info);
   job.gpu = info.identity();
   job.nvrtc_path = options.nvrtc_path;
@@ -184,10 +188,38 @@ Swap Engine::State::swap_in(const std::string& problem_text, Dispatched dispatch
                 "the next process serves it");
   }
   Swap swap{problem_text, slot.owner->choice.candidate.text(), next->choice.candidate.text()};
+  slot.replaced.reserve(slot.replaced.size() + 1);  // from here on nothing throws
   slot.replaced.push_back(std::exchange(slot.owner, next));
   slot.current.store(next.get(), std::memory_order_release);
   ++counters.swaps;
   return swap;
+}
+
+// Called under work_mutex. What an exception stops (no memory, a log that throws) stays ready for the
+// next call, and swaps that are done by then are told.
+std::vector<Swap> Engine::State::swap_all() {
+  struct Ready {
+    BackgroundTuner& background;
+    std::list<BackgroundResult> results = background.take_ready();
+    ~Ready() { background.put_back(std::move(results)); }
+  } ready{background};
+  std::vector<Swap> swaps;
+  swaps.reserve(ready.results.size());
+  try {
+    for (; !ready.results.empty(); ready.results.pop_front()) {
+      const BackgroundResult& result = ready.results.front();
+      try {
+        swaps.push_back(swap_in(result.problem, winner_of(result)));
+      } catch (const Error& error) {
+        warn_of_failure(result.problem, error.what());
+        const std::unique_lock lock(table_mutex);
+        ++counters.background_failures;
+      }
+    }
+  } catch (...) {
+    if (swaps.empty()) throw;
+  }
+  return swaps;
 }
 
 void Engine::State::warn_of_failure(const std::string& problem_text,
@@ -254,16 +286,7 @@ std::vector<Swap> Engine::swap(void* stream) {
   }
   poll();
   const std::lock_guard work_lock(state_->work_mutex);
-  std::vector<Swap> swaps;
-  for (const BackgroundResult& result : state_->background.take_ready()) {
-    try {
-      swaps.push_back(state_->swap_in(result.problem, state_->winner_of(result)));
-    } catch (const Error& error) {
-      state_->warn_of_failure(result.problem, error.what());
-      const std::unique_lock lock(state_->table_mutex);
-      ++state_->counters.background_failures;
-    }
-  }
+  std::vector<Swap> swaps = state_->swap_all();
   if (state_->store == nullptr) state_->dispatcher.release_compiler();
   return swaps;
 }

@@ -127,6 +127,9 @@ Gemma4Attention::State::State(Engine& of, Gemma4Geometry model, Gemma4Options as
 std::size_t Gemma4Attention::State::length_at(int place) const {
   return std::size_t{1} * options.max_sequences * pages_per_sequence + place;
 }
+std::size_t Gemma4Attention::State::page_at(int place, int page) const {
+  return std::size_t{1} * place * pages_per_sequence + page;
+}
 std::size_t Gemma4Attention::State::place_at(int place) const {
   return length_at(place) + options.max_sequences;
 }

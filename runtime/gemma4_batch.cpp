@@ -61,8 +61,15 @@ void Gemma4Batch::assign(std::span<Gemma4Session* const> sessions, void* stream)
     }
     assigned.push_back(session->state_);
   }
-  s.sessions = std::move(assigned);
-  s.write_lengths(stream);
+  s.sessions.swap(assigned);
+  try {
+    s.write_lengths(stream);
+  } catch (...) {
+    s.sessions.swap(assigned);
+    for (std::size_t at = 0; at < 2 * static_cast<std::size_t>(s.size); ++at)
+      s.integers->forget(at);
+    throw;
+  }
 }
 
 void Gemma4Batch::begin_step(int num_tokens, void* stream) {

@@ -19,7 +19,7 @@ void Gemma4Session::State::end() noexcept {
   if (has_ended) return;
   has_ended = true;
   open_tokens = 0;
-  model->pages.shrink(&pages, 0);
+  give_back_pages(0);
   model->places_in_use[place] = false;
 }
 
@@ -28,9 +28,20 @@ void Gemma4Session::State::hold_pages_for(int tokens) {
   const int had = static_cast<int>(pages.size());
   if (wanted <= had) return;
   model->pages.grow(&pages, wanted);
-  for (int i = had; i < wanted; ++i) {
-    model->integers->set(std::size_t{1} * place * model->pages_per_sequence + i, pages[i]);
+  try {
+    for (int i = had; i < wanted; ++i) model->integers->set(model->page_at(place, i), pages[i]);
+  } catch (...) {
+    give_back_pages(had);
+    throw;
   }
+}
+
+// What the block table says of them on the device is not read.
+void Gemma4Session::State::give_back_pages(int kept) noexcept {
+  for (int i = kept; i < static_cast<int>(pages.size()); ++i) {
+    model->integers->forget(model->page_at(place, i));
+  }
+  model->pages.shrink(&pages, kept);
 }
 
 void Gemma4Session::State::require_not_ended() const {
@@ -67,10 +78,10 @@ void Gemma4Session::State::open(int num_tokens, const void* by) {
   written = std::max(written, length + num_tokens);
 }
 
-void Gemma4Session::State::abandon() {
+void Gemma4Session::State::abandon() noexcept {
   open_tokens = 0;
   written = written_before_step;
-  model->pages.shrink(&pages, pages_before_step);
+  give_back_pages(pages_before_step);
 }
 
 // A session and each of its batches have lengths of their own in device memory, written when they
@@ -222,9 +233,15 @@ void Gemma4Session::reserve(int num_tokens, void* stream) {
                           fmt::format("num_tokens={} length={}", num_tokens, s.length),
                           fmt::format("reserve 0 to {}, or raise max_tokens", room));
   }
+  const int had = static_cast<int>(s.pages.size());
   s.hold_pages_for(s.length + num_tokens);
-  s.model->integers->set(s.model->length_at(s.place), s.length);
-  s.model->integers->flush(stream);
+  try {
+    s.model->integers->set(s.model->length_at(s.place), s.length);
+    s.model->integers->flush(stream);
+  } catch (...) {
+    s.give_back_pages(had);
+    throw;
+  }
 }
 
 int Gemma4Session::length() const { return required(state_, "session").length; }

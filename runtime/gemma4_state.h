@@ -120,6 +120,7 @@ struct Gemma4Attention::State {
   std::unique_ptr<StateBuffer> integers;
   std::size_t length_at(int place) const;
   std::size_t place_at(int place) const;
+  std::size_t page_at(int place, int page) const;  // of the block table
 
   PagePool pages{0};
   std::vector<bool> places_in_use;
@@ -138,7 +139,7 @@ struct Gemma4Session::State {
   // table once the model's integers are flushed.
   void open(int num_tokens, const void* by);
   // Takes an open step back of which nothing has been launched.
-  void abandon();
+  void abandon() noexcept;
   void require_opener(const void* by) const;
   void require_step(int num_tokens, const void* by) const;
   void require_not_ended() const;
@@ -146,7 +147,10 @@ struct Gemma4Session::State {
   void require_commit(int num_tokens, const void* by) const;
   // Ends the open step; require_commit has passed.
   void close(int num_tokens);
+  // All pages or none.
   void hold_pages_for(int tokens);
+  // The pages behind the first `kept`, and what no flush has launched of their block table.
+  void give_back_pages(int kept) noexcept;
 
   std::shared_ptr<Gemma4Attention::State> model;
   int place = 0;

@@ -1,5 +1,7 @@
 #include <cstdlib>
 
+#include <fmt/format.h>
+
 #include "cache/tune_store.h"
 #include "runtime/attune.h"
 #include "runtime/family_switch.h"
@@ -13,7 +15,23 @@ std::string variable(const char* name) {
   return value == nullptr ? std::string() : std::string(value);
 }
 
+// An error names the variable.
+template <typename Parse>
+auto parsed(const char* name, Parse&& parse) {
+  try {
+    return parse(variable(name));
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(fmt::format("cannot use {}", name), {}, error.what());
+  }
+}
+
 }  // namespace
+
+std::vector<std::string> base_paths(const std::string& list) {
+  std::vector<std::string> paths;
+  for (const auto& path : split_paths(list)) paths.push_back(path.string());
+  return paths;
+}
 
 StoreOptions store_options(const Options& options) {
   return {.bases = {options.cache_bases.begin(), options.cache_bases.end()},
@@ -26,11 +44,9 @@ Options Options::from_environment() {
   options.cache_path = ::attune::cache_path(variable("ATTUNE_CACHE"), variable("ATTUNE_CACHE_DIR"),
                                             variable("XDG_CACHE_HOME"), variable("HOME"))
                            .string();
-  for (const auto& base : split_paths(variable("ATTUNE_CACHE_BASE"))) {
-    options.cache_bases.push_back(base.string());
-  }
-  if (const std::string size = variable("ATTUNE_CACHE_MAX_SIZE"); !size.empty()) {
-    options.cache_max_bytes = parse_size(size);
+  options.cache_bases = base_paths(variable("ATTUNE_CACHE_BASE"));
+  if (!variable("ATTUNE_CACHE_MAX_SIZE").empty()) {
+    options.cache_max_bytes = parsed("ATTUNE_CACHE_MAX_SIZE", parse_size);
   }
   options.gpu_alias = variable("ATTUNE_GPU_ALIAS");
   options.device = variable("ATTUNE_DEVICE");
@@ -39,7 +55,11 @@ Options Options::from_environment() {
   options.worker_path = variable("ATTUNE_WORKER");
   options.tune_worker_path = variable("ATTUNE_TUNE_WORKER");
   options.measure_worker_path = variable("ATTUNE_MEASURE_WORKER");
-  options.disabled_families = parse_family_names(variable("ATTUNE_DISABLE_FAMILIES"));
+  options.disabled_families = parsed("ATTUNE_DISABLE_FAMILIES", [](const std::string& list) {
+    auto names = parse_family_names(list);
+    require_known_families(names);
+    return names;
+  });
   return options;
 }
 

@@ -1,6 +1,7 @@
 // Which pages of a paged cache are free: bookkeeping on the host.
 #pragma once
 
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -28,6 +29,7 @@ class PagePool {
           fmt::format("needed={} free={} held={}", missing, num_free(), pages->size()),
           "close or roll back sessions, or raise num_pages");
     }
+    pages->reserve(static_cast<std::size_t>(std::max(count, 0)));  // from here on nothing throws
     for (int i = 0; i < missing; ++i) {
       pages->push_back(free_.back());
       free_.pop_back();

@@ -1,6 +1,8 @@
 #include "runtime/state_buffer.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "common/error.h"
 #include "templates/prologue_plan.h"
@@ -29,6 +31,35 @@ void StateBuffer::set(std::size_t at, int value) {
   wanted_[at] = value;
 }
 
+void StateBuffer::forget(std::size_t at) noexcept {
+  if (wanted_[at] != written_[at]) set(at, written_[at]);  // allocates nothing: it is listed
+}
+
+// Launches the changes from changed_[begin] on that fit into one launch; where the next ones begin.
+std::size_t StateBuffer::launch_from(std::size_t begin, StreamHandle stream) {
+  StateParams params{};
+  params.state = reinterpret_cast<int*>(mem_.ptr());
+  std::array<int, kMaxStateWrites> before{};
+  std::size_t end = begin;
+  for (; end < changed_.size() && params.count < kMaxStateWrites; ++end) {
+    const std::size_t at = changed_[end];
+    if (wanted_[at] == written_[at]) continue;
+    before[static_cast<std::size_t>(params.count)] = std::exchange(written_[at], wanted_[at]);
+    params.writes[params.count++] = {static_cast<int>(at), wanted_[at]};
+  }
+  if (params.count == 0) return end;
+  try {
+    device_.launch(writer_->kernel, plan_state(), &params, stream);
+  } catch (...) {
+    for (int i = 0; i < params.count; ++i) {
+      written_[static_cast<std::size_t>(params.writes[i].at)] = before[static_cast<std::size_t>(i)];
+    }
+    throw;
+  }
+  num_changed_ -= static_cast<std::size_t>(params.count);
+  return end;
+}
+
 void StateBuffer::flush(StreamHandle stream) {
   if (is_current()) {
     changed_.clear();
@@ -38,21 +69,8 @@ void StateBuffer::flush(StreamHandle stream) {
     throw InvalidArgument("cannot change the lengths or pages of sequences inside a capture", {},
                           "assign, reserve and commit before the capture begins or after it ends");
   }
-  StateParams params{};
-  params.state = reinterpret_cast<int*>(mem_.ptr());
-  const auto launch = [&] {
-    if (params.count > 0) device_.launch(writer_->kernel, plan_state(), &params, stream);
-    params.count = 0;
-  };
-  for (const std::size_t at : changed_) {
-    if (wanted_[at] == written_[at]) continue;
-    params.writes[params.count++] = {static_cast<int>(at), wanted_[at]};
-    written_[at] = wanted_[at];
-    if (params.count == kMaxStateWrites) launch();
-  }
-  launch();
+  for (std::size_t next = 0; next < changed_.size();) next = launch_from(next, stream);
   changed_.clear();
-  num_changed_ = 0;
 }
 
 }  // namespace attune

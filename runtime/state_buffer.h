@@ -24,14 +24,19 @@ class StateBuffer {
 
   // What the integer shall be once flush's launch has run.
   void set(std::size_t at, int value);
+  // Takes back what set wants at that place and no flush has launched.
+  void forget(std::size_t at) noexcept;
   bool is_current() const { return num_changed_ == 0; }
   // Launches what set has changed; nothing when nothing has. Throws InvalidArgument on a stream
-  // that is being captured: a graph would write the same values at every replay.
+  // that is being captured: a graph would write the same values at every replay. What a failed
+  // launch left out is launched by the next flush.
   void flush(StreamHandle stream);
 
   DevicePtr ptr(std::size_t at = 0) const { return mem_.ptr() + at * sizeof(int); }
 
  private:
+  std::size_t launch_from(std::size_t begin, StreamHandle stream);
+
   Device& device_;
   std::shared_ptr<const StateWriter> writer_;
   DeviceMem mem_;

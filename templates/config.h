@@ -21,7 +21,7 @@ constexpr bool is_unified(KvLayout layout) {
   return layout == KvLayout::kUnified || layout == KvLayout::kUnifiedPaged;
 }
 
-// The unified row of a global layer whose K and V come from one projection (kernels.md 5.5):
+// The unified row of a global layer whose K and V come from one projection:
 //   [K_rot 128 | V_id 384 | V_rot 128]
 // Scores contract columns 0..511 with a query in the order of unified_query_dim, whose V_id part
 // carries K's norm weight; columns 128..639 are V in the order of unified_value_dim.
@@ -108,7 +108,7 @@ struct WarpGrid {
 };
 
 // Picks the division that reads the fewest shared-memory bytes: every warp reads the Q rows of its
-// row group, and every row group reads the whole K tile (kernels.md 3.2). {0, 0} when the warps
+// row group, and every row group reads the whole K tile. {0, 0} when the warps
 // cannot be placed.
 constexpr WarpGrid score_warp_grid(const KernelConfig& config) {
   WarpGrid best{0, 0};
@@ -188,7 +188,7 @@ constexpr int tiled_smem_bytes(const KernelConfig& config, int head_dim, KvLayou
 }
 
 // The largest cluster whose CTAs merge the splits of their rows; above 8 not portable to every
-// architecture that has clusters, but an H200 has room for seven of 16 (h200-constants.md 5).
+// architecture that has clusters, but an H200 has room for seven of 16.
 constexpr int kMaxClusterSplits = 16;
 // CTAs of all clusters of a launch: what an H200 holds at once in clusters of any size. One cluster
 // more would wait for the end of the others: 14 us instead of 9 for 16 heads x 8 [h200].

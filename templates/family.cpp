@@ -125,7 +125,7 @@ void collect_includes(std::string_view name, std::set<std::string_view>* files) 
 }
 
 // K slots of fewer keys leave the memory idle, of more add nothing: 64 KB in flight per SM read at
-// the full rate (h200-constants.md 2), and at head_dim 256 that is 64 keys of K and V.
+// the full rate of an H200, and at head_dim 256 that is 64 keys of K and V.
 constexpr int kMinKeysInFlight = 32;
 constexpr int kMaxKeysInFlight = 128;
 // Of the streams' slots together: half of them are under way, and 64 KB read at the full rate.

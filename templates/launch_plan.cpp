@@ -65,7 +65,7 @@ LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate, bool 
   const auto kv_heads = static_cast<unsigned>(problem.num_kv_heads);
   const auto batch = static_cast<unsigned>(problem.batch);
   // Row blocks of one split are neighbours: they read the same keys, and the reads of neighbouring
-  // CTAs in step are merged on the way to L2 (h200-constants.md 4).
+  // CTAs in step are merged on the way to L2.
   plan.split.grid = plan.split_cap > 0
                         ? Dim3{blocks * static_cast<unsigned>(plan.split_cap), kv_heads, batch}
                         : Dim3{blocks * static_cast<unsigned>(plan.num_slots), kv_heads, 1};

@@ -13,7 +13,7 @@
 // Bits      of a row depend on its values and its position only.
 // Limits    head_dim 64, 128, 256 or 512, of unified layouts 512 with num_pairs 64; num_pairs a
 //           multiple of prologue_lane_pairs; weights and inv_freq 16-byte aligned.
-// Source    gemma4.md 2.2, 2.5 and 5.2.
+// Source    the config.json of the model; docs/gemma4-attention.md.
 #pragma once
 
 #include "templates/config.h"

@@ -19,7 +19,7 @@
 //             done   the values have used them up     values -> scores; unified: the slot's empty
 //           and asked: the copies of Q are under way   both -> the producer
 // Order     K runs one tile ahead of V, in requests as in products: a slot of K is free before the
-//           slot of V of the same tile (20% slower in step; h200-constants.md 11).
+//           slot of V of the same tile (in step it is 20% slower on an H200).
 // Splits    planned from kv_len on the device (split_plan.h); CTAs past the plan leave at once.
 // Limits    Family::static_limits; sm_90a. Rows at or beyond kv_len are read as far as the buffer
 //           goes, whatever they hold, and count as zeros.

@@ -36,7 +36,7 @@ struct WgmmaTraits {
   // Parts 0 and 1 of a slot hold what the first and the second half of the scores read; parts 2 and
   // 3 of a separate V slot the columns of the two warpgroups. In a unified slot part 0 is K_rot and
   // the columns of the "values", which end last, and part 1 the columns of the "scores" (60% of
-  // the next tile starts 1000 cycles earlier; h200-constants.md 11).
+  // the next tile starts 1000 cycles earlier on an H200).
   static constexpr int kParts = kUnified ? 2 : 4;
   static constexpr int kScoresPart = kUnified ? 1 : 2;  // with the values of the "scores"
   static constexpr int kValuesPart = kUnified ? 0 : 3;  // with those of the "values"

@@ -16,9 +16,9 @@ class PoolService : public CompileService {
   Digest key(const Source& source, const std::string& arch) const override {
     return compiler_.key(source, arch);
   }
-  std::size_t run(std::vector<CompileJob> jobs, const std::function<void(CompileOutcome)>& done,
+  std::size_t run(const NextJob& next, const std::function<void(CompileOutcome)>& done,
                   const std::function<bool()>& stop) override {
-    return pool_.run(std::move(jobs), done, stop);
+    return pool_.run(next, done, stop);
   }
 
  private:
@@ -40,14 +40,14 @@ Toolchain toolchain_of(const Family& family, const std::string& arch,
 CompileStage::CompileStage(TuneStore& store, CompileService& compiles, std::string arch)
     : store_(store), compiles_(compiles), arch_(std::move(arch)) {}
 
-std::vector<CompileStage::Wanted> CompileStage::missing(const std::set<Variant>& variants,
-                                                        bool with_probes, bool retry_failures) {
+std::list<CompileStage::Wanted> CompileStage::missing(const std::set<Variant>& variants,
+                                                      bool with_probes, bool retry_failures) {
   std::vector<std::pair<std::string, Source>> sources;
   if (with_probes) sources.emplace_back(kProbes, probe_source(arch_));
   for (const Variant& variant : variants) {
     sources.emplace_back(variant.text(), attention_source(variant));
   }
-  std::vector<Wanted> wanted;
+  std::list<Wanted> wanted;
   std::set<Digest> seen;
   for (auto& [name, source] : sources) {
     const Digest key = compiles_.key(source, arch_);
@@ -87,70 +87,74 @@ void CompileStage::finish(const Wanted& wanted, CompileOutcome outcome) {
   failures_[wanted.key] = std::move(log);
 }
 
-void CompileStage::compile(std::vector<Claimed> claimed,
-                           const std::function<void(const Wanted&)>& done,
-                           const std::function<bool()>& stop) {
-  if (claimed.empty()) return;
-  std::vector<CompileJob> jobs;
-  for (std::size_t i = 0; i < claimed.size(); ++i) {
-    jobs.push_back({i, claimed[i].first.source, arch_});
-  }
-  compiles_.run(
-      std::move(jobs),
-      [&](CompileOutcome outcome) {
-        auto& [wanted, claim] = claimed.at(outcome.id);
-        finish(wanted, std::move(outcome));
-        claim = {};
-        done(wanted);
-      },
-      stop);
-}
+// What is left to do, and what of it is being compiled here.
+struct CompileStage::Run {
+  using Clock = std::chrono::steady_clock;
 
-// Claims what it can and finds what others have stored; with `is_patient` the rest is theirs.
-CompileStage::Round CompileStage::claim_some(CompileClaims& claims, std::vector<Wanted> left,
-                                             bool retry_failures, bool is_patient) {
-  Round round;
-  for (Wanted& one : left) {
-    auto granted = claims.claim(one.key);
-    auto* claim = std::get_if<CompileClaims::Claim>(&granted);
-    if (claim == nullptr && is_patient) {
-      round.owner = std::get<CompileClaims::Owner>(granted).text;
-      round.of_others.push_back(std::move(one));
-    } else if (find_stored(one, retry_failures)) {
-      round.found.push_back(std::move(one));
-    } else {
-      round.mine.emplace_back(std::move(one),
-                              claim == nullptr ? CompileClaims::Claim() : std::move(*claim));
+  // The first binary that nobody else is compiling; those that others have stored are found.
+  std::optional<CompileJob> next() {
+    for (auto one = left.begin(); one != left.end();) {
+      auto granted = is_patient ? claims.claim(one->key) : CompileClaims::Claim();
+      auto* claim = std::get_if<CompileClaims::Claim>(&granted);
+      if (claim == nullptr) {
+        owner = std::get<CompileClaims::Owner>(granted).text;
+        ++one;
+      } else if (stage.find_stored(*one, retry_failures)) {
+        report(one->name);
+        one = left.erase(one);
+      } else {
+        CompileJob job{num_begun, one->source, stage.arch_};
+        at_work.emplace(num_begun++, Claimed{std::move(*one), std::move(*claim)});
+        left.erase(one);
+        return job;
+      }
     }
+    return std::nullopt;
   }
-  return round;
-}
+
+  void finish(CompileOutcome outcome) {
+    const auto done = at_work.find(outcome.id);
+    stage.finish(done->second.wanted, std::move(outcome));
+    const std::string name = done->second.wanted.name;
+    at_work.erase(done);
+    report(name);
+  }
+
+  void report(const std::string& name) {
+    last_news = Clock::now();
+    ++num_done;
+    if (progress) progress(name, num_done, total);
+  }
+
+  void wait_for_others() {
+    if (Clock::now() - last_news > stage.patience) is_patient = false;
+    if (progress) {
+      progress("waiting for " + owner + ": " + left.front().name, num_done, total);
+    }
+    std::this_thread::sleep_for(kClaimPoll);
+  }
+
+  CompileStage& stage;
+  const Progress& progress;
+  const bool retry_failures;
+  std::list<Wanted> left;
+  const std::size_t total = left.size();
+  CompileClaims claims{stage.store_};
+  std::map<std::size_t, Claimed> at_work = {};  // by the id of its job
+  bool is_patient = true;
+  std::size_t num_begun = 0, num_done = 0;
+  Clock::time_point last_news = Clock::now();
+  std::string owner = {};  // of what is left
+};
 
 void CompileStage::run(const std::set<Variant>& variants, bool with_probes, bool retry_failures,
                        const Progress& progress, const std::function<bool()>& stop) {
-  using Clock = std::chrono::steady_clock;
-  std::vector<Wanted> left = missing(variants, with_probes, retry_failures);
-  const std::size_t total = left.size();
-  std::size_t num_done = 0;
-  const auto done = [&](const Wanted& one) {
-    if (progress) progress(one.name, ++num_done, total);
-  };
-  CompileClaims claims(store_);
-  Clock::time_point last_news = Clock::now();
-  while (!left.empty() && !(stop && stop())) {
-    Round round =
-        claim_some(claims, std::move(left), retry_failures, Clock::now() - last_news < patience);
-    for (const Wanted& one : round.found) done(one);
-    const bool is_waiting = round.mine.empty() && round.found.empty();
-    compile(std::move(round.mine), done, stop);
-    left = std::move(round.of_others);
-    if (!is_waiting) {
-      last_news = Clock::now();
-    } else if (!left.empty()) {
-      const std::string& name = left.front().name;
-      if (progress) progress("waiting for " + round.owner + ": " + name, num_done, total);
-      std::this_thread::sleep_for(kClaimPoll);
-    }
+  Run run{*this, progress, retry_failures, missing(variants, with_probes, retry_failures)};
+  while (!(stop && stop())) {
+    compiles_.run([&] { return run.next(); },
+                  [&](CompileOutcome outcome) { run.finish(std::move(outcome)); }, stop);
+    if (run.left.empty() || (stop && stop())) break;
+    run.wait_for_others();
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -25,8 +26,7 @@ class CompileService {
   virtual std::string compiler_version() const = 0;
   virtual Digest key(const Source& source, const std::string& arch) const = 0;
   // As CompilePool::run.
-  virtual std::size_t run(std::vector<CompileJob> jobs,
-                          const std::function<void(CompileOutcome)>& done,
+  virtual std::size_t run(const NextJob& next, const std::function<void(CompileOutcome)>& done,
                           const std::function<bool()>& stop) = 0;
 };
 
@@ -45,8 +45,9 @@ class CompileStage {
   using Progress =
       std::function<void(const std::string& what, std::size_t done, std::size_t total)>;
   // Gets the binaries of all variants, and of the measuring kernels when `with_probes`. Stores each
-  // as it arrives, so that a run that is stopped resumes here. What another process compiles for the
-  // same cache is waited for, unless nothing arrives for `patience`. Remembered failures are not
+  // as it arrives, so that a run that is stopped resumes here. Processes that want the same binaries
+  // share the compiles: each claims a binary when a worker is free for it, and waits for what others
+  // have claimed, unless nothing arrives for `patience`. Remembered failures are not
   // tried again unless `retry_failures`.
   void run(const std::set<Variant>& variants, bool with_probes, bool retry_failures,
            const Progress& progress, const std::function<bool()>& stop);
@@ -73,20 +74,15 @@ class CompileStage {
     Source source;
     Digest key;
   };
-  std::vector<Wanted> missing(const std::set<Variant>& variants, bool with_probes,
-                              bool retry_failures);
+  std::list<Wanted> missing(const std::set<Variant>& variants, bool with_probes,
+                            bool retry_failures);
   // Takes what the cache has meanwhile.
   bool find_stored(const Wanted& wanted, bool retry_failures);
-  using Claimed = std::pair<Wanted, CompileClaims::Claim>;
-  struct Round {
-    std::vector<Claimed> mine;
-    std::vector<Wanted> found, of_others;
-    std::string owner;  // of one of those
+  struct Claimed {
+    Wanted wanted;
+    CompileClaims::Claim claim;
   };
-  Round claim_some(CompileClaims& claims, std::vector<Wanted> left, bool retry_failures,
-                   bool is_patient);
-  void compile(std::vector<Claimed> claimed, const std::function<void(const Wanted&)>& done,
-               const std::function<bool()>& stop);
+  struct Run;  // of run()
   void finish(const Wanted& wanted, CompileOutcome outcome);
 
   TuneStore& store_;

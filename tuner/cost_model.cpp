@@ -42,7 +42,7 @@ constexpr double kOverlap = 3.6;
 // Warps that keep an SM's tensor cores busy.
 constexpr double kBusyWarps = 8;
 
-// What an SM takes in, and what its shared memory hands out (h200-constants.md 4, 8).
+// What an SM takes in, and what its shared memory hands out, as measured on an H200.
 constexpr double kPortBytesPerClock = 90;
 constexpr double kSmemBytesPerClock = 128;
 constexpr int kReservedSmemBytes = 1024;  // the driver's, of each CTA
@@ -142,7 +142,7 @@ Round round_of_streams(const Problem& problem, const KernelConfig& config, int s
   return {keys, kStreamTileCycles + std::max(step, shared), shared};
 }
 
-// All warps share a tile (kernels.md 3.2).
+// All warps share a tile.
 Round round_of_tile(const Problem& problem, const KernelConfig& config, bool splits_keys,
                     const DeviceRates& rates) {
   const double d = problem.head_dim;

@@ -25,7 +25,7 @@ constexpr int kMaxRowBlocks = 4;
 constexpr int kRegisterUnit = 256;
 
 // K/V slots of the default candidate: 64 KB in flight per SM is enough for the full read bandwidth
-// (h200-constants.md 2), and as much again is being computed on.
+// of an H200, and as much again is being computed on.
 constexpr int kDefaultKvBytes = 128 << 10;
 // A tile of 64 keys reads the queries from shared memory half as often as one of 32.
 constexpr int kDefaultBlockN = 64;

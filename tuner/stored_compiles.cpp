@@ -16,15 +16,16 @@ Digest StoredCompiles::key(const Source& source, const std::string& arch) const 
   return source_key(source, arch, compile_options(arch), version_);
 }
 
-std::size_t StoredCompiles::run(std::vector<CompileJob> jobs,
+std::size_t StoredCompiles::run(const NextJob& next,
                                 const std::function<void(CompileOutcome)>& done,
                                 const std::function<bool()>& stop) {
   std::size_t num_done = 0;
-  for (const CompileJob& job : jobs) {
-    if (stop && stop()) break;
-    missing_.insert(job.source.symbols.front());
+  while (!(stop && stop())) {
+    const auto job = next();
+    if (!job) break;
+    missing_.insert(job->source.symbols.front());
     CompileOutcome outcome;
-    outcome.id = job.id;
+    outcome.id = job->id;
     outcome.error = "the cache has no binary, and only stored ones are measured";
     outcome.is_of_machine = true;
     done(std::move(outcome));

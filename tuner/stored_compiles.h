@@ -16,7 +16,7 @@ class StoredCompiles : public CompileService {
   explicit StoredCompiles(std::string compiler_version);
   std::string compiler_version() const override { return version_; }
   Digest key(const Source& source, const std::string& arch) const override;
-  std::size_t run(std::vector<CompileJob> jobs, const std::function<void(CompileOutcome)>& done,
+  std::size_t run(const NextJob& next, const std::function<void(CompileOutcome)>& done,
                   const std::function<bool()>& stop) override;
 
   // The kernels that were asked for, by the symbol of each.

@@ -24,7 +24,8 @@ namespace {
 constexpr int kShare = 2;
 
 constexpr const char* kForm =
-    "the form is --problem P --cache FILE --device D --gpu IDENTITY --nvrtc PATH --cxx PATH "
+    "the form is --problem P --cache FILE [--cache-base FILE]... --cache-max-bytes N --device D "
+    "--gpu IDENTITY --nvrtc PATH --cxx PATH "
     "--worker PATH --measure-worker PATH --scratch FOLDER --budget-ms N --refresh 0|1 "
     "--disable-families A,B";
 
@@ -52,6 +53,10 @@ void set(TuneWorkerJob* job, std::string_view name, const std::string& value) {
     job->problem = value;
   } else if (name == "--cache") {
     job->cache_path = value;
+  } else if (name == "--cache-base") {
+    job->cache_bases.push_back(value);
+  } else if (name == "--cache-max-bytes") {
+    job->cache_max_bytes = static_cast<std::size_t>(number(name, value));
   } else if (name == "--device") {
     job->device = value;
   } else if (name == "--gpu") {
@@ -98,7 +103,9 @@ TuneWorkerEnd tune(const TuneWorkerJob& job, const std::function<bool()>& stop) 
   pool_options.compilers = {.nvrtc = {job.nvrtc_path, {}}, .host = {.cxx = job.cxx_path}};
   const auto compiler = open_compiler(pool_options.compilers, device.arch);
   CompilePool pool(pool_options);
-  const auto store = TuneStore::open(job.cache_path);
+  const auto store = TuneStore::open(job.cache_path, {},
+                                     {.bases = {job.cache_bases.begin(), job.cache_bases.end()},
+                                      .max_bytes = job.cache_max_bytes});
   if (store->is_read_only()) {
     throw CacheError("cannot store what would be tuned",
                      fmt::format("path={} is read-only", store->path()));
@@ -123,30 +130,37 @@ std::vector<std::string> arguments_of(const TuneWorkerJob& job) {
   for (const std::string& name : job.disabled_families) {
     disabled += (disabled.empty() ? "" : ",") + name;
   }
-  return {"--problem",
-          job.problem,
-          "--cache",
-          job.cache_path,
-          "--device",
-          job.device,
-          "--gpu",
-          job.gpu,
-          "--nvrtc",
-          job.nvrtc_path,
-          "--cxx",
-          job.cxx_path,
-          "--worker",
-          job.worker_path,
-          "--measure-worker",
-          job.measure_worker_path,
-          "--scratch",
-          job.scratch,
-          "--budget-ms",
-          std::to_string(std::llround(std::ceil(job.budget_s * 1000))),
-          "--refresh",
-          job.refresh ? "1" : "0",
-          "--disable-families",
-          disabled};
+  std::vector<std::string> arguments = {
+      "--problem",
+      job.problem,
+      "--cache",
+      job.cache_path,
+      "--cache-max-bytes",
+      std::to_string(job.cache_max_bytes),
+      "--device",
+      job.device,
+      "--gpu",
+      job.gpu,
+      "--nvrtc",
+      job.nvrtc_path,
+      "--cxx",
+      job.cxx_path,
+      "--worker",
+      job.worker_path,
+      "--measure-worker",
+      job.measure_worker_path,
+      "--scratch",
+      job.scratch,
+      "--budget-ms",
+      std::to_string(std::llround(std::ceil(job.budget_s * 1000))),
+      "--refresh",
+      job.refresh ? "1" : "0",
+      "--disable-families",
+      disabled};
+  for (const std::string& base : job.cache_bases) {
+    arguments.insert(arguments.end(), {"--cache-base", base});
+  }
+  return arguments;
 }
 
 TuneWorkerJob parse_tune_worker_arguments(std::span<const std::string> arguments) {

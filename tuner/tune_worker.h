@@ -2,6 +2,7 @@
 // own, so that an application that serves need not wait for it.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <span>
 #include <string>
@@ -12,9 +13,11 @@ namespace attune {
 struct TuneWorkerJob {
   std::string problem;
   std::string cache_path;
-  std::string device;      // DeviceChoice's text
-  std::string gpu;         // the identity that the device has to have
-  std::string nvrtc_path;  // empty ones are looked for, as in CompilerSearch
+  std::vector<std::string> cache_bases;  // beneath it, only read
+  std::size_t cache_max_bytes = 0;       // of its kernels; 0: no limit
+  std::string device;                    // DeviceChoice's text
+  std::string gpu;                       // the identity that the device has to have
+  std::string nvrtc_path;                // empty ones are looked for, as in CompilerSearch
   std::string cxx_path;
   std::string worker_path;          // attune-compile-worker
   std::string measure_worker_path;  // attune-measure-worker

@@ -34,7 +34,7 @@ __device__ __forceinline__ void bar_arrive(int barrier, int num_threads) {
 
 // Copies 16 bytes to shared memory without passing registers; reads `src_bytes` (0 or 16) of them
 // and writes zeros for the rest. Part of the current cp.async group. 128-byte L2 prefetch costs
-// nothing (h200-constants.md 2).
+// nothing on an H200.
 __device__ __forceinline__ void cp_async_16(uint32 smem, const void* global, uint32 src_bytes) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(smem), "l"(global),
                "r"(src_bytes)

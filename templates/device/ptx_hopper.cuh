@@ -31,7 +31,7 @@ __device__ __forceinline__ void mbarrier_arrive(uint32 mbarrier, uint32 count = 
 }
 
 // The same at the barrier of another CTA, by its cluster address. Orders accesses of the own CTA
-// only: as a cluster-wide release it is three times slower (h200-constants.md 4), and a slot that
+// only: as a cluster-wide release it is three times slower on an H200, and a slot that
 // was only read needs none.
 __device__ __forceinline__ void mbarrier_arrive_cluster(uint32 mbarrier, uint32 count = 1) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0], %1;" ::"r"(mbarrier), "r"(count)
@@ -80,7 +80,7 @@ __device__ __forceinline__ bool mbarrier_try_wait_parity(uint32 mbarrier, uint32
 
 // Tries until the phase is complete; traps after 2^20 times, about a second, because a kernel that
 // hangs takes the GPU with it. One PTX block: written in C++ the loop made a consumer of 240
-// registers spill (h200-constants.md 12).
+// registers spill.
 __device__ __forceinline__ void mbarrier_wait_parity(uint32 mbarrier, uint32 parity) {
   asm volatile(
       "{\n.reg .pred p;\n.reg .b32 tries;\n"
@@ -359,8 +359,8 @@ __device__ __forceinline__ void opaque(float (&values)[kCount]) {
   for (int i = 0; i < kCount; ++i) opaque(values[i]);
 }
 
-// Keeps what is computed from a descriptor inside the loop: hoisted descriptors of 64 bits spill
-// (h200-constants.md 12).
+// Keeps what is computed from a descriptor inside the loop: hoisted out of it, descriptors of 64
+// bits spill.
 __device__ __forceinline__ void opaque(uint64& descriptor) { asm volatile("" : "+l"(descriptor)); }
 
 // Orders register and shared-memory accesses before the first wgmma of a group.

@@ -17,7 +17,7 @@ __device__ __forceinline__ uint32 panel_offset(int row, int chunk) {
   return swizzled_offset<kPanelColumns>(row, chunk);
 }
 
-// Descriptors (kernels.md 5.3): start >> 4, leading offset >> 4 << 16, 1024 bytes between groups of
+// Descriptors (PTX ISA, wgmma): start >> 4, leading offset >> 4 << 16, 1024 bytes between groups of
 // 8 rows, 128-byte swizzle. Adding `bytes >> 4` moves one.
 constexpr uint64 kPanelDescriptor =
     static_cast<uint64>(kSwizzleBytes >> 4) << 32 | static_cast<uint64>(1) << 62;

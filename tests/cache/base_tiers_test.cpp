@@ -151,6 +151,26 @@ TEST_F(BaseTiers, ThatCannotBeUsedAreLeftOutWithOneWarningEach) {
   EXPECT_EQ(files_with(dir_.path(), "damaged").size(), 0u);
 }
 
+// Read without locks while it is written, it would be seen half changed.
+TEST_F(BaseTiers, TheCacheItselfIsNoBase) {
+  make_cache(dir_ / "tune.db");
+  fs::create_hard_link(dir_ / "tune.db", dir_ / "again.db");
+  fs::create_symlink(dir_ / "tune.db", dir_ / "link.db");
+  const std::vector<fs::path> same = {dir_ / "tune.db", dir_ / "again.db", dir_ / "link.db"};
+  {
+    const auto store = TuneStore::open(dir_ / "tune.db", warnings_.sink(), {.bases = same});
+    EXPECT_TRUE(store->base_paths().empty());
+    EXPECT_TRUE(serves(*store));
+    ASSERT_EQ(warnings_.count(), 3u);
+    EXPECT_NE(warnings_.texts()[1].find("again.db (this is the cache itself)"), std::string::npos);
+  }
+  // One that was not there yet.
+  EXPECT_TRUE(
+      TuneStore::open(dir_ / "new.db", {}, {.bases = {dir_ / "new.db"}})->base_paths().empty());
+  EXPECT_TRUE(
+      TuneStore::open_unchanged(dir_ / "tune.db", {}, {.bases = same})->base_paths().empty());
+}
+
 TEST_F(BaseTiers, ThatAreDamagedInsideAreLeftOutWithOneWarning) {
   const fs::path base = make_base("base.db", sample_winner());
   std::string bytes = testing::read_file(base);

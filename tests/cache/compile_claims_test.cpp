@@ -55,6 +55,21 @@ TEST_F(Claims, OneKeyHasOneOwnerUntilItIsGivenBack) {
   EXPECT_TRUE(is_granted(second.claim(key_)));
 }
 
+TEST_F(Claims, KeysThatShareAPlaceForTheirOwnersNameAreClaimedApart) {
+  const Digest a{1, 5}, b{2, 5 + (std::uint64_t{1} << 14)};
+  CompileClaims first(*store_), second(*store_);
+  auto of_a = std::make_unique<std::variant<Claim, CompileClaims::Owner>>(first.claim(a));
+  const auto of_b = first.claim(b);
+  EXPECT_TRUE(is_granted(*of_a));
+  EXPECT_TRUE(is_granted(of_b));
+  ASSERT_FALSE(is_granted(second.claim(b)));
+  ASSERT_FALSE(is_granted(second.claim(a)));
+  EXPECT_EQ(std::get<CompileClaims::Owner>(second.claim(a)).text, "another process");
+  of_a.reset();
+  EXPECT_TRUE(is_granted(second.claim(a)));
+  EXPECT_FALSE(is_granted(second.claim(b)));  // the other lock stays
+}
+
 TEST_F(Claims, TheOwnerIsNamed) {
   const pid_t child = hold_in_child(key_);
   CompileClaims claims(*store_);

@@ -182,9 +182,10 @@ class Prune : public SizeCap {
   }();
 };
 
-TEST_F(Prune, ADryRunCountsAndChangesNothing) {
+TEST_F(Prune, OfACopyCountsAndChangesNothing) {
   const std::string before = testing::dump(dir_ / "tune.db");
-  const PruneResult result = store_->prune({.gpu = "Other", .failures = true, .dry_run = true});
+  const auto copy = TuneStore::open_copy(dir_ / "tune.db");
+  const PruneResult result = copy->prune({.gpu = "Other", .failures = true});
   EXPECT_EQ(result.winners, 1);
   EXPECT_EQ(result.binaries, 1);
   EXPECT_EQ(result.failures, 1);

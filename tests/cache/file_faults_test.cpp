@@ -134,6 +134,15 @@ TEST_F(FileFaults, WithoutLocksTheCacheIsInMemory) {
   expect_sound_afterwards();
 }
 
+TEST_F(FileFaults, TheFileBeneathAStoreInMemoryIsNoSecondBase) {
+  FaultVfs faults;
+  faults.shared_lock_error = SQLITE_IOERR_LOCK;
+  const auto store = TuneStore::open_or_memory(path_, warnings_.sink(), {.bases = {path_}});
+  EXPECT_TRUE(store->is_in_memory());
+  EXPECT_EQ(store->base_paths(), std::vector<std::string>{path_.string()});
+  EXPECT_TRUE(has(*store, sample_problem()));
+}
+
 TEST_F(FileFaults, WithoutSharedMemoryARollbackJournalDoesInSilence) {
   {
     FaultVfs faults;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -181,6 +182,16 @@ inline void write_file(const std::filesystem::path& path, const std::string& tex
 inline std::string read_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Names, modes and bytes of all files in a folder.
+inline std::map<std::string, std::string> snapshot(const std::filesystem::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const auto mode = static_cast<int>(entry.status().permissions());
+    files[entry.path().filename().string()] = std::to_string(mode) + read_file(entry.path());
+  }
+  return files;
 }
 
 // Names of the files in a folder that contain `part`.

@@ -272,15 +272,22 @@ TEST_F(Evidence, MergingInAnyOrderGivesTheSame) {
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
-TEST_F(Transfer, ADryRunCountsAndChangesNothing) {
+TEST_F(Transfer, IntoACopyCountsWhatWouldComeAndChangesNoFile) {
   const fs::path file = make_file("other.db", winner_of(kNewer, 3, "other"));
   make_file("tune.db", sample_winner());
-  const std::string before = testing::dump(dir_ / "tune.db");
-  const auto store = TuneStore::open(dir_ / "tune.db");
-  expect_counts(store->import_from(file, {.dry_run = true}), 0, 1, 0, 1);
-  EXPECT_EQ(testing::dump(dir_ / "tune.db"), before);
-  expect_counts(store->import_from(file), 0, 1, 0, 1);
-  EXPECT_NE(testing::dump(dir_ / "tune.db"), before);
+  const auto before = testing::snapshot(dir_.path());
+  {
+    const auto copy = TuneStore::open_copy(dir_ / "tune.db");
+    EXPECT_EQ(copy->path(), dir_ / "tune.db");
+    expect_counts(copy->import_from(file), 0, 1, 0, 1);
+    expect_counts(copy->import_from(file), 0, 0, 1, 0);  // the first one counts
+    EXPECT_NE(cache_error_of([&] { copy->import_from(dir_ / "tune.db"); }).find("the cache itself"),
+              std::string::npos);
+    EXPECT_EQ(testing::snapshot(dir_.path()), before);
+  }
+  EXPECT_EQ(testing::snapshot(dir_.path()), before);
+  expect_counts(TuneStore::open(dir_ / "tune.db")->import_from(file), 0, 1, 0, 1);
+  EXPECT_NE(testing::snapshot(dir_.path()), before);
 }
 
 TEST_F(Transfer, KeepsTheGpuOfEveryRow) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cache/database_file.h"
 #include "cache/schema.h"
 #include "tests/cache/fixtures.h"
 #include "tests/support/test_data.h"
@@ -79,6 +80,37 @@ TEST_P(Upgrade, OfAFileThatIsOnlyReadHappensInMemory) {
   EXPECT_EQ(testing::read_file(path), before);
   EXPECT_EQ(files_with(dir_.path(), "").size(), 1u);
   EXPECT_EQ(warnings_.count(), 0u);
+}
+
+TEST_P(Upgrade, OfACopyToTryChangesOnLeavesTheFile) {
+  const fs::path path = older(), export_path = older("export.db");
+  const auto before = testing::snapshot(dir_.path());
+  {
+    const auto copy = TuneStore::open_copy(path, warnings_.sink());
+    expect_all(*copy);
+    EXPECT_EQ(copy->import_from(export_path).winners_kept, 2);
+    EXPECT_EQ(copy->prune({.gpu = sample_gpu().name}).winners, 2);
+    EXPECT_TRUE(copy->winners().empty());
+  }
+  EXPECT_EQ(testing::snapshot(dir_.path()), before);
+}
+
+TEST_P(Upgrade, OfOneBaseIsNotTheUpgradeOfAnother) {
+  const fs::path first = older("first.db"), second = older("second.db"), third = older("third.db");
+  testing::tamper(second, "DELETE FROM winners");
+  testing::tamper(third, "DELETE FROM winners");
+  const auto store = TuneStore::open_in_memory(warnings_.sink(), {.bases = {first, second, third}});
+  EXPECT_TRUE(serves(*store));
+  EXPECT_EQ(store->winners().size(), 2u);
+  EXPECT_EQ(warnings_.count(), 0u);
+}
+
+TEST_P(Upgrade, InMemoryObeysTheRulesOfEveryConnection) {
+  const DatabaseFile file = open_database_unchanged(older());
+  for (const char* rule : {"foreign_keys", "cell_size_check"}) {
+    EXPECT_EQ(file.db->execAndGet(std::string("PRAGMA ") + rule).getInt(), 1) << rule;
+  }
+  EXPECT_EQ(file.db->execAndGet("PRAGMA trusted_schema").getInt(), 0);
 }
 
 TEST_P(Upgrade, OlderExportsCanBeImported) {

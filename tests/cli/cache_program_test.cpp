@@ -56,6 +56,20 @@ TEST_F(CacheProgram, ShowTellsEverythingAboutOneProblem) {
   EXPECT_EQ(json["winners"][0]["timed_candidates"], 3);
 }
 
+TEST_F(CacheProgram, ShowTellsOfARunnerUpWithLessRegret) {
+  {
+    const auto store = TuneStore::open(cache());
+    Winner winner = store_made_up_winner(*store);
+    winner.binary.cubin = {std::byte{1}};
+    winner.binary.content = digest_of(winner.binary.cubin);
+    winner.margin_runner_up = -0.02;
+    store->put_winner(made_up_gpu(), winner);
+  }
+  const Finished text = run({"cache", "show", kTuned, cache_flag()});
+  EXPECT_NE(text.out.find(", regret 2.0% less, but not surely faster\n"), std::string::npos)
+      << text.out;
+}
+
 TEST_F(CacheProgram, ShowOfAnUntunedProblemSaysHowToTuneIt) {
   fill();
   const Finished finished =

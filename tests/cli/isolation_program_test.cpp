@@ -9,11 +9,13 @@
 
 #include "cache/tune_store.h"
 #include "jit/host/host_info.h"
+#include "jit/worker_process.h"
 #include "tests/cli/program.h"
 #include "tests/support/planted_compiles.h"
 #include "tests/support/processes.h"
 #include "tests/support/require_cxx.h"
 #include "tuner/space.h"
+#include "tuner/tune_worker.h"
 
 namespace attune {
 namespace {
@@ -135,10 +137,10 @@ class HangingCompiler : public IsolationProgram {
   void SetUp() override {
     IsolationProgram::SetUp();
     const std::string real = test_host_search().cxx.empty() ? "g++" : test_host_search().cxx;
-    const auto script = folder_.write_script("cxx", "case \"$*\" in\n*-dM*) exec " + real +
-                                                        " \"$@\";;\nesac\necho $$ >> " +
-                                                        pids().string() + "\nexec sleep 1000\n");
-    more_environment_ = {"ATTUNE_CXX=" + script.string()};
+    script_ = folder_.write_script("cxx", "case \"$*\" in\n*-dM*) exec " + real +
+                                              " \"$@\";;\nesac\necho $$ >> " + pids().string() +
+                                              "\nexec sleep 1000\n");
+    more_environment_ = {"ATTUNE_CXX=" + script_.string()};
   }
   std::filesystem::path pids() const { return folder_ / "pids"; }
   std::vector<pid_t> compiles() const {
@@ -151,6 +153,7 @@ class HangingCompiler : public IsolationProgram {
     const auto all = compiles();
     return std::none_of(all.begin(), all.end(), is_running);
   }
+  std::filesystem::path script_;
 };
 
 TEST_F(HangingCompiler, CtrlCEndsIt) {
@@ -160,6 +163,19 @@ TEST_F(HangingCompiler, CtrlCEndsIt) {
   kill(running.pid, SIGINT);
   EXPECT_EQ(running.wait().exit_code, 130);
   EXPECT_LT(std::chrono::steady_clock::now() - pressed, kAtOnce);
+  EXPECT_TRUE(eventually([&] { return all_ended(); }, 5));
+}
+
+TEST_F(HangingCompiler, EndsWithAKilledTuneWorker) {
+  TuneWorkerJob job;
+  job.problem = kFew;
+  job.cache_path = cache().string();
+  job.device = "host";
+  job.cxx_path = script_.string();
+  const auto program = find_program("attune-tune-worker", "ATTUNE_TUNE_WORKER").string();
+  const WorkerProcess worker(program, arguments_of(job));
+  ASSERT_TRUE(eventually([&] { return !compiles().empty(); }));
+  kill(worker.pid(), SIGKILL);
   EXPECT_TRUE(eventually([&] { return all_ended(); }, 5));
 }
 

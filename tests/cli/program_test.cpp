@@ -38,6 +38,14 @@ TEST_F(Program, WrongUseExitsWithTwoAndOneLine) {
       {"tune", "--compile-only", "--arch", "sm_1", "--problem", kProblem},
       {"tune", "--compile-only", "--device", "0"},
       {"tune", "--preset", "gemma4-31b", "--tp", "3"},
+      {"tune", "--check", "--shard", "4/4"},
+      {"tune", "--check", "--problem", "nonsense"},
+      {"tune", "--check", "--budget", "soon", "--problem", kProblem},
+      {"tune", "--candidate-timeout", "soon", "--device", "0", "--problem", kProblem},
+      {"tune", "--measure-only", "--candidate-timeout", "soon", "--problem", kProblem},
+      {"tune", "--arch", "sm_1", "--problem", kProblem},
+      {"cache", "prune", "--problem", "nonsense"},
+      {"cache", "prune", "--max-size", "much"},
       {"tune", "--effort", "some"},
       {"tune", "--jobs", "0"},
       {"tune", "--device", "-1"},
@@ -75,6 +83,18 @@ TEST_F(Program, AGpuThatIsAskedForAndIsNotThereExitsWithThree) {
     const Finished finished = run({command, kProblem, "--device", "0", cache_flag()});
     EXPECT_EQ(finished.exit_code, 3) << finished.err;
     EXPECT_EQ(finished.out, "");
+  }
+}
+
+TEST_F(Program, AWrongVariableOfTheEnvironmentIsWrongUse) {
+  for (const char* variable : {"ATTUNE_CACHE_MAX_SIZE=much", "ATTUNE_DISABLE_FAMILIES=spiltkv"}) {
+    more_environment_ = {variable};
+    const std::string name = std::string(variable).substr(0, std::string(variable).find('='));
+    for (const char* command : {"list", "path"}) {
+      const Finished finished = run({"cache", command, cache_flag()});
+      EXPECT_EQ(finished.exit_code, 2) << finished.err;
+      EXPECT_TRUE(finished.err.starts_with("attune: cannot use " + name)) << finished.err;
+    }
   }
 }
 

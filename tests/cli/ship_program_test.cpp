@@ -1,11 +1,16 @@
 // What an operator does: check, shards, merge, verify, prune, bases, on caches with made-up results.
+#include <csignal>
 #include <map>
 #include <set>
 #include <sstream>
 #include <utility>
 
+#include <SQLiteCpp/SQLiteCpp.h>
+
 #include "tests/cli/made_up_results.h"
 #include "tests/cli/program.h"
+#include "tests/support/processes.h"
+#include "tests/support/test_data.h"
 
 namespace attune {
 namespace {
@@ -111,10 +116,11 @@ TEST_F(ShipProgram, AnAliasIsServedAsProvisional) {
   };
   EXPECT_EQ(explain({})["match"], "default");
   const auto aliased = explain({"--alias", "NVIDIA H200"});
-  EXPECT_EQ(aliased["match"], "exact");
+  EXPECT_EQ(aliased["match"], "nearest");
+  EXPECT_NE(std::string(aliased["tune_command"]).find("attune tune"), std::string::npos);
   EXPECT_NE(std::string(aliased["reason"]).find("provisional"), std::string::npos) << aliased;
   more_environment_ = {"ATTUNE_GPU_ALIAS=NVIDIA H200"};
-  EXPECT_EQ(explain({})["match"], "exact");
+  EXPECT_EQ(explain({})["match"], "nearest");
   const Finished checked = run({"tune", "--check", "--gpu", "NVL", "--json", cache_flag(), kTuned});
   EXPECT_EQ(checked.exit_code, 4);
   EXPECT_EQ(checked.json()["problems"][0]["state"], "other gpu");
@@ -146,7 +152,8 @@ TEST_F(ShipProgram, ShardsMergeIntoOneCache) {
   const auto dry = run(
       {"cache", "merge", first.string(), second.string(), "--into", into, "--dry-run", "--json"});
   EXPECT_EQ(dry.exit_code, 0) << dry.err;
-  EXPECT_EQ(dry.json()["winners_added"], 4);  // each file alone, as nothing is kept
+  EXPECT_EQ(dry.json()["winners_added"], 3);  // each file on top of those before it
+  EXPECT_EQ(dry.json()["winners_kept"], 1);
   EXPECT_FALSE(fs::exists(into));
   const auto merged =
       run({"cache", "merge", first.string(), second.string(), "--into", into, "--json"}).json();
@@ -155,6 +162,51 @@ TEST_F(ShipProgram, ShardsMergeIntoOneCache) {
   EXPECT_EQ(merged["files"].size(), 2U);
   EXPECT_EQ(run({"cache", "verify", into}).exit_code, 0);
   EXPECT_EQ(run({"cache", "merge", "nowhere.db", "--into", into}).exit_code, 1);
+}
+
+// A cache of schema 1, and one whose process was killed and has left a log.
+TEST_F(ShipProgram, ADryRunChangesNoByteOfAnyFile) {
+  const auto older = [&](const std::string& name) {
+    SQLite::Database db((folder_ / name).string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+    db.exec("PRAGMA foreign_keys = OFF");
+    db.exec(read_file(test_data("cache/schema-1.sql")));
+    return (folder_ / name).string();
+  };
+  fs::create_directories(folder_ / "some");
+  const std::string target = older("some/tune.db"), source = older("some/other.db");
+  const fs::path logged = folder_ / "some/logged.db";
+  const pid_t child = testing::start_process([&] {
+    const auto store = TuneStore::open(logged);
+    store_made_up_winner(*store);
+    ::kill(::getpid(), SIGKILL);
+  });
+  EXPECT_FALSE(testing::ended_well(child));
+  const auto state = [&] {
+    auto all = bytes_in(folder_ / "some");
+    for (auto& [name, bytes] : all) {
+      bytes += std::to_string(static_cast<int>(fs::status(folder_ / "some" / name).permissions()));
+    }
+    return all;
+  };
+  const auto before = state();
+  ASSERT_EQ(before.size(), 5U);
+  const std::string cache_flag = "--cache=" + target;
+  const std::vector<std::vector<std::string>> dry_runs = {
+      {"cache", "prune", "--gpu", "Sample", cache_flag},
+      {"cache", "prune", "--older-templates", "--failures", cache_flag},
+      {"cache", "prune", "--gpu", "H200", "--cache=" + logged.string()},
+      {"cache", "import", source, logged.string(), cache_flag},
+      {"cache", "merge", source, logged.string(), "--into", target},
+      {"cache", "merge", source, "--into", logged.string()}};
+  for (auto arguments : dry_runs) {
+    arguments.insert(arguments.end(), {"--dry-run", "--json"});
+    const Finished finished = run(arguments);
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    EXPECT_EQ(state(), before) << ::testing::PrintToString(arguments);
+  }
+  EXPECT_EQ(run({"cache", "prune", "--gpu", "Sample", "--dry-run", "--json", cache_flag})
+                .json()["winners"],
+            2);
 }
 
 TEST_F(ShipProgram, TheFleetScriptMerges) {
@@ -213,6 +265,73 @@ TEST_F(ShipProgram, VerifyFindsDamageAndLeavesItThere) {
   EXPECT_FALSE(broken.json()["problems"].empty());
   EXPECT_EQ(read_file(file), bytes);
   EXPECT_EQ(run({"cache", "verify", (folder_ / "none.db").string()}).exit_code, 1);
+}
+
+TEST_F(ShipProgram, VerifyAndDoctorLookAtTheBasesToo) {
+  const fs::path sound = make("sound.db", {kTuned}), broken = make("broken.db", {kOther});
+  fs::permissions(sound, fs::perms(0444));
+  std::string bytes = read_file(broken);
+  const auto at = bytes.find("splitkv/m");
+  ASSERT_NE(at, std::string::npos);
+  bytes.replace(at, 9, "\x55\x55\x55\x55\x55\x55\x55\x55\x55");
+  std::ofstream(broken, std::ios::binary) << bytes;
+  const std::string missing = (folder_ / "missing.db").string();
+  const auto verify = [&](const std::string& bases) {
+    more_environment_ = {"ATTUNE_CACHE_BASE=" + bases};
+    return run({"cache", "verify", "--json", cache_flag()});
+  };
+  const Finished alone = verify(sound.string());  // there is no cache yet
+  EXPECT_EQ(alone.exit_code, 0) << alone.err;
+  EXPECT_EQ(alone.json()["path"], nullptr);
+  EXPECT_EQ(alone.json()["bases"][0]["path"], sound.string());
+  EXPECT_EQ(alone.json()["bases"][0]["winners"], 1);
+  make("cache/tune.db", {kThird});
+  EXPECT_EQ(verify(sound.string()).json()["winners"], 1);
+  const Finished all = verify(sound.string() + ":" + broken.string() + ":" + missing);
+  EXPECT_EQ(all.exit_code, 1);
+  EXPECT_EQ(all.json()["sound"], false);
+  EXPECT_TRUE(all.json()["problems"].empty());
+  EXPECT_EQ(all.json()["bases"][0]["sound"], true);
+  EXPECT_EQ(all.json()["bases"][1]["sound"], false);
+  EXPECT_EQ(all.json()["bases"][2]["sound"], false);
+  EXPECT_EQ(run({"cache", "verify", sound.string()}).exit_code, 0);  // the named file alone
+  EXPECT_EQ(read_file(broken), bytes);
+
+  more_environment_[0] += ":" + cache().string();
+  const Finished doctor = run({"doctor", "--no-gpu", "--json", cache_flag()});
+  EXPECT_EQ(doctor.exit_code, 1);
+  const auto bases = doctor.json()["cache"]["bases"];
+  ASSERT_EQ(bases.size(), 4U);
+  EXPECT_EQ(bases[0]["problem"], "");
+  EXPECT_EQ(bases[0]["winners"], 1);
+  EXPECT_NE(bases[2]["problem"], "");
+  EXPECT_NE(std::string(bases[3]["problem"]).find("the cache itself"), std::string::npos);
+  const Finished text = run({"doctor", "--no-gpu", cache_flag()});
+  EXPECT_NE(text.out.find("base         " + sound.string() + "\n             schema 2"),
+            std::string::npos)
+      << text.out;
+  const Finished listed = run({"cache", "list", cache_flag()});
+  EXPECT_NE(listed.err.find("(this is the cache itself)"), std::string::npos) << listed.err;
+}
+
+TEST_F(ShipProgram, BasesAloneAreNamedAsSuch) {
+  const fs::path base = make("base.db", {kTuned});
+  more_environment_ = {"ATTUNE_CACHE_BASE=" + base.string()};
+  const Finished listed = run({"cache", "list", cache_flag()});
+  EXPECT_NE(listed.err.find("there is no cache yet: path=" + cache().string() +
+                            "; bases: " + base.string()),
+            std::string::npos)
+      << listed.err;
+  const Finished checked = run({"tune", "--check", "--gpu", "H200", cache_flag(), kTuned});
+  EXPECT_NE(checked.out.find("the bases " + base.string() + " alone: there is no cache yet"),
+            std::string::npos)
+      << checked.out;
+  EXPECT_EQ(check({kTuned}).json()["cache"], nullptr);
+  EXPECT_EQ(run({"cache", "stats", "--json", cache_flag()}).json()["path"], cache().string());
+  make("cache/tune.db", {kOther});
+  const Finished both = run({"tune", "--check", "--gpu", "H200", cache_flag(), kTuned});
+  EXPECT_NE(both.out.find(cache().string() + " and its bases " + base.string()), std::string::npos)
+      << both.out;
 }
 
 TEST_F(ShipProgram, PruneSaysWhatWouldGoAndKeepsABackup) {

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 
@@ -48,6 +49,22 @@ int num_open_files() {
   while (readdir(folder) != nullptr) ++count;
   closedir(folder);
   return count;
+}
+
+TEST(CompilePool, AsksForAJobWhenAWorkerIsFreeAndAgainWhileOthersRun) {
+  const TemporaryFolder folder;
+  CompilePool pool(options(folder.write_script("dies", "sleep 0.2\nkill -SEGV $$\n")));
+  std::vector<CompileJob> all = jobs(4);
+  std::size_t given = 0, done = 0, most_at_once = 0;
+  int num_refused = 0;
+  const auto next = [&]() -> std::optional<CompileJob> {
+    if (given == all.size() || (given == 1 && num_refused++ < 2)) return std::nullopt;
+    most_at_once = std::max(most_at_once, given + 1 - done);
+    return all[given++];
+  };
+  EXPECT_EQ(pool.run(next, [&](const CompileOutcome&) { ++done; }), all.size());
+  EXPECT_EQ(done, all.size());
+  EXPECT_EQ(most_at_once, 2u);
 }
 
 TEST(CompilePool, NamesTheEndOfAWorkerThatDies) {

@@ -58,10 +58,25 @@ class ErrorPaths(unittest.TestCase):
         with self.assertRaises(attune_ctypes.AttuneError) as raised:
             self.library.call("attune_engine_create", ctypes.byref(options), ctypes.byref(handle))
         self.assertIn("tune_budget_s=-2.5", str(raised.exception))
-        options.struct_size -= 16  # 8 less is that of version 0.1.0, which lacked `device`
+        # Version 0.1.0 ended before `device`.
+        options.struct_size = attune_ctypes.Options.device.offset - 8
         with self.assertRaises(attune_ctypes.AttuneError) as raised:
             self.library.call("attune_engine_create", ctypes.byref(options), ctypes.byref(handle))
         self.assertIn("struct_size", str(raised.exception))
+
+    def test_the_options_of_the_cache_reach_the_engine(self):
+        warnings = []
+        with tempfile.TemporaryDirectory() as folder:
+            missing = [os.path.join(folder, name) for name in ("a.db", "b.db")]
+            attune_ctypes.Engine(self.library, cache_path=os.path.join(folder, "tune.db"),
+                                 device="host", cache_bases=missing, cache_max_size="1M",
+                                 gpu_alias="NVIDIA H200", log=warnings.append)
+        self.assertEqual(len(warnings), 2)
+        for path, warning in zip(missing, warnings):
+            self.assertIn(path, warning)
+        with self.assertRaises(attune_ctypes.AttuneError) as raised:
+            attune_ctypes.Engine(self.library, device="host", cache_max_size="much")
+        self.assertIn("'much'", str(raised.exception))
 
 
 class Serving(unittest.TestCase):

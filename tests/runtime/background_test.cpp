@@ -111,6 +111,95 @@ TEST_F(BackgroundTest, TheWorkerIsToldWhatTheEngineKnows) {
   EXPECT_TRUE(contains(call, "--budget-ms 7500"));
 }
 
+TEST_F(BackgroundTest, TheWorkerIsToldOfBasesAndTheSizeCap) {
+  const ScriptedWorker worker("exit 0");
+  use(worker);
+  const std::string base = options.cache_path + ".base";
+  TuneStore::open(base)->put_winner(fake_device_info(),
+                                    made_up_winner(kDecode, kCandidate, "13.0"));
+  options.cache_bases = {base, "/nowhere.db"};
+  options.cache_max_bytes = 12345;
+  const auto call_of = [&](Engine& serving) {
+    const std::size_t before = worker.calls().size();
+    serving.prepare(kVerify5);
+    EXPECT_TRUE(eventually([&] { return worker.calls().size() == before + 1; }));
+    return worker.calls().back();
+  };
+  EXPECT_TRUE(contains(call_of(*engine()), "--cache-max-bytes 12345"));
+  EXPECT_TRUE(contains(call_of(*engine()), "--cache-base " + base));
+  EXPECT_FALSE(contains(call_of(*engine()), "nowhere"));  // was left out with a warning
+  // A cache that cannot be written is a base of the worker's own.
+  std::filesystem::remove(options.cache_path);
+  std::filesystem::create_directory(options.cache_path);
+  options.cache_bases = {base};
+  options.on_miss = OnMiss::kBackground;
+  auto in_memory = engine();
+  const std::size_t before = worker.calls().size();
+  EXPECT_EQ(in_memory->prepare("decode/b1/q1/kv1-1024/h32x4/d512/contiguous/bf16").served(),
+            Served::kNearest);
+  EXPECT_TRUE(eventually([&] { return worker.calls().size() == before + 1; }));
+  EXPECT_TRUE(contains(worker.calls().back(), "--cache-base " + base));
+}
+
+TEST_F(BackgroundTest, AWinnerOfAnAliasIsServedUntilThisGpusOwnIsTuned) {
+  const ScriptedWorker worker("exit 0");
+  use(worker);
+  DeviceInfo sibling = fake_device_info();
+  sibling.name = "Sibling GPU";
+  TuneStore::open(options.cache_path)
+      ->put_winner(sibling, made_up_winner(kDecode, kCandidate, "13.0"));
+  options.gpu_alias = "Sibling GPU";
+  auto serving = engine();
+  const Attention attention = serving->prepare(kDecode);
+  EXPECT_EQ(attention.served(), Served::kNearest);
+  EXPECT_EQ(attention.candidate_text(), kCandidate);
+  worker.go();
+  EXPECT_TRUE(eventually([&] { return serving->poll().ready == 1; }));
+  warnings.clear();
+  EXPECT_EQ(serving->swap(nullptr).size(), 0u);  // the alias' winner is not what was tuned
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_TRUE(contains(warnings[0], "found no winner"));
+  auto again = engine();
+  again->prepare(kDecode);
+  store(kDecode, "splitkv/m16n64s1w8/x66");
+  EXPECT_TRUE(eventually([&] { return again->poll().ready == 1; }));
+  ASSERT_EQ(again->swap(nullptr).size(), 1u);
+}
+
+// Memory is short once, or the log throws once.
+TEST_F(BackgroundTest, WhatAnExceptionStopsIsSwappedByTheNextCall) {
+  const ScriptedWorker worker("exit 0");
+  use(worker);
+  constexpr const char* kVerify6 = "verify/b2/q6/kv1-4096/h8x2/d256/w1024/ring/bf16";
+  for (const int num_good : {0, 1}) {
+    options.cache_path += ".next";
+    store(kVerify8);
+    auto fake = device();
+    FakeDevice& gpu = *fake;
+    Engine serving(options, std::move(fake));
+    const Attention five = serving.prepare(kVerify5), six = serving.prepare(kVerify6);
+    store(kVerify5, kBetter);
+    store(kVerify6, kBetter);
+    worker.go();
+    EXPECT_TRUE(eventually([&] { return serving.poll().ready == 2; }));
+    int num_loads = 0;
+    gpu.on_load = [&](const Binary&) {
+      if (num_loads++ == num_good) throw std::bad_alloc();
+    };
+    if (num_good == 0) {
+      EXPECT_THROW(serving.swap(nullptr), std::bad_alloc);
+    } else {
+      EXPECT_EQ(serving.swap(nullptr).size(), 1u);
+    }
+    EXPECT_EQ(serving.poll().ready, static_cast<std::size_t>(2 - num_good));
+    EXPECT_EQ(serving.swap(nullptr).size(), static_cast<std::size_t>(2 - num_good));
+    EXPECT_EQ(five.candidate_text(), kBetter);
+    EXPECT_EQ(six.candidate_text(), kBetter);
+    EXPECT_EQ(serving.counters().swaps, 2u);
+    EXPECT_EQ(serving.counters().background_failures, 0u);
+  }
+}
+
 TEST_F(BackgroundTest, AnExactWinnerStartsNoWorker) {
   const ScriptedWorker worker("exit 0");
   use(worker);
@@ -315,6 +404,8 @@ TEST(TuneWorkerArguments, AreReadAsTheyWereWritten) {
   job.cache_path = "/a b/tune.db";
   job.device = "host+checks";
   job.gpu = "NVIDIA H200|sm_90a|9.0|132|150323855360|0";
+  job.cache_bases = {"/opt/a:b.db", "/opt/c.db"};
+  job.cache_max_bytes = std::size_t{5} << 30;
   job.cxx_path = "/opt/g++";
   job.measure_worker_path = "/opt/measure";
   job.scratch = "/tmp/attune-x";

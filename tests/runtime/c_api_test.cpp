@@ -1,6 +1,7 @@
 #include "runtime/attune_c.h"
 
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -146,6 +147,38 @@ TEST(CApi, TheOptionsOfVersion010HaveNoDevice) {
   options.device_ordinal = 1000;
   attune_engine* engine = nullptr;
   EXPECT_EQ(attune_engine_create(&options, &engine), ATTUNE_NO_DEVICE) << attune_last_error();
+}
+
+TEST(CApi, TheOptionsOfTheCacheAreThoseOfTheEngine) {
+  attune_options c = default_options();
+  c.cache_bases = "/opt/a.db:/opt/b.db";
+  c.cache_max_size = "1K";
+  c.gpu_alias = "NVIDIA H200";
+  const Options options = engine_options(&c);
+  EXPECT_EQ(options.cache_bases, (std::vector<std::string>{"/opt/a.db", "/opt/b.db"}));
+  EXPECT_EQ(options.cache_max_bytes, 1024u);
+  EXPECT_EQ(options.gpu_alias, "NVIDIA H200");
+  setenv("ATTUNE_CACHE_BASE", "/opt/c.db", 1);
+  setenv("ATTUNE_CACHE_MAX_SIZE", "2K", 1);
+  setenv("ATTUNE_GPU_ALIAS", "NVIDIA H100", 1);
+  c.cache_bases = c.cache_max_size = c.gpu_alias = nullptr;  // the environment decides
+  EXPECT_EQ(engine_options(&c).cache_bases, std::vector<std::string>{"/opt/c.db"});
+  EXPECT_EQ(engine_options(&c).cache_max_bytes, 2048u);
+  EXPECT_EQ(engine_options(&c).gpu_alias, "NVIDIA H100");
+  c.cache_bases = c.gpu_alias = "";
+  c.cache_max_size = "0";
+  EXPECT_TRUE(engine_options(&c).cache_bases.empty());
+  EXPECT_EQ(engine_options(&c).cache_max_bytes, 0u);
+  EXPECT_EQ(engine_options(&c).gpu_alias, "");
+  c.struct_size = offsetof(attune_options, cache_bases);  // a caller of version 0.1.0 and later
+  EXPECT_EQ(engine_options(&c).gpu_alias, "NVIDIA H100");
+  for (const char* name : {"ATTUNE_CACHE_BASE", "ATTUNE_CACHE_MAX_SIZE", "ATTUNE_GPU_ALIAS"}) {
+    unsetenv(name);
+  }
+  c = default_options();
+  c.cache_max_size = "much";
+  attune_engine* engine = nullptr;
+  expect_failure(ATTUNE_INVALID_ARGUMENT, attune_engine_create(&c, &engine), "'much'");
 }
 
 TEST(CApi, TheNamedDeviceComesBeforeTheOrdinal) {

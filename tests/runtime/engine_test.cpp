@@ -318,11 +318,38 @@ TEST_F(EngineTest, ServesTheWinnersOfAnAliasWithAWarning) {
   options.gpu_alias = "Sibling GPU";
   warnings.clear();
   const Attention attention = engine()->prepare(kDecode);
-  EXPECT_EQ(attention.served(), Served::kExact);
+  EXPECT_EQ(attention.served(), Served::kNearest);
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_TRUE(contains(warnings[0], "provisional winner: problem=" + std::string(kDecode)));
   EXPECT_TRUE(contains(warnings[0], "attune tune --problem"));
+  EXPECT_TRUE(contains(attention.explain(), "a winner of the GPU that the alias names"));
   EXPECT_TRUE(contains(attention.explain(), "provisional"));
+}
+
+// There is no compiler here: that it was asked for shows in the warning.
+TEST_F(EngineTest, TunesNowWhereOnlyAnAliasHasAWinner) {
+  DeviceInfo sibling = fake_device_info();
+  sibling.name = "Sibling GPU";
+  TuneStore::open(options.cache_path)
+      ->put_winner(sibling, made_up_winner(kDecode, kCandidate, "13.0"));
+  options.on_miss = OnMiss::kTune;
+  options.gpu_alias = "Sibling GPU";
+  EXPECT_EQ(engine()->prepare(kDecode).served(), Served::kNearest);
+  ASSERT_EQ(warnings.size(), 2u);
+  EXPECT_TRUE(contains(warnings[0], "cannot tune this problem: problem=" + std::string(kDecode)));
+  EXPECT_TRUE(contains(warnings[1], "provisional winner"));
+  store(kDecode);
+  warnings.clear();
+  EXPECT_EQ(engine()->prepare(kDecode).served(), Served::kExact);
+  EXPECT_EQ(warnings, std::vector<std::string>{});
+}
+
+TEST_F(EngineTest, ARunnerUpWithLessRegretIsSaidToBe) {
+  Winner winner = made_up_winner(kDecode, kCandidate, "13.0");
+  winner.margin_runner_up = -0.02;
+  store(winner);
+  EXPECT_TRUE(contains(engine()->prepare(kDecode).explain(),
+                       "runner-up  splitkv/m16n32s2w8/x66 has 2.0% less regret, but is not"));
 }
 
 TEST_F(EngineTest, ThreadsPrepareTheSameProblemOnce) {

@@ -1,6 +1,7 @@
 // What the attention of a Gemma 4 model refuses, and that nothing is lost by it.
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -323,6 +324,93 @@ TEST_F(Gemma4LimitsTest, ARefusedBatchStepGivesItsPagesBack) {
   EXPECT_EQ(model->free_pages(), 1);
   prefill(b, 4, 4);
   EXPECT_EQ(b.length(), 36);
+}
+
+// Two sequences on pages of 16 tokens, both about to need one more.
+class Gemma4FaultTest : public Gemma4FakeTest {
+ protected:
+  void begin(int num_pages) {
+    model = make_small(KvLayout::kPaged, num_pages);
+    a.emplace(model->open_session());
+    b.emplace(model->open_session());
+    prefill(*a, 14, 14);
+    prefill(*b, 30, 30);
+    batch.emplace(model->make_batch(2));
+    sessions = {&*a, &*b};
+    batch->assign(sessions, nullptr);
+  }
+  // Whether a step of `b` that needs no page is recorded: no change of lengths or pages is left over.
+  bool nothing_is_pending() {
+    const Stream stream = device().create_stream();
+    try {
+      device().capture(stream.get(), [&] {
+        for (int layer = 0; layer < 4; ++layer) b->decode(layer, args(layer < 2), stream.get());
+      });
+    } catch (const InvalidArgument& error) {
+      ADD_FAILURE() << error.what();
+      return false;
+    }
+    b->commit(0, nullptr);
+    return true;
+  }
+  // The launch of that number from now on fails.
+  void fail_launch(int number) {
+    static_cast<FakeDevice&>(device()).on_launch = [number](const auto&...) mutable {
+      if (--number == 0) throw CudaError("cannot launch", 1, "CUDA_ERROR", "");
+    };
+  }
+  std::unique_ptr<Gemma4Attention> model;
+  std::optional<Gemma4Session> a, b;
+  std::optional<Gemma4Batch> batch;
+  std::vector<Gemma4Session*> sessions;
+};
+
+TEST_F(Gemma4FaultTest, ABatchStepThatIsRefusedHalfWayLeavesNothingForTheNextFlush) {
+  begin(4);
+  b->begin_step(1, nullptr);  // its length is on the device
+  b->commit(0, nullptr);
+  EXPECT_EQ(model->free_pages(), 1);
+  expect_refusal([&] { batch->begin_step(4, nullptr); }, {"no free pages"});
+  EXPECT_EQ(model->free_pages(), 1);
+  EXPECT_TRUE(nothing_is_pending());
+}
+
+TEST_F(Gemma4FaultTest, ABatchStepWhoseLaunchesFailIsAsIfItHadNotBeenAskedFor) {
+  begin(6);
+  const int num_free = model->free_pages();
+  fail_launch(1);  // of the block table
+  EXPECT_THROW(batch->begin_step(4, nullptr), CudaError);
+  EXPECT_EQ(model->free_pages(), num_free);
+  EXPECT_TRUE(nothing_is_pending());
+  batch->begin_step(4, nullptr);
+  EXPECT_EQ(model->free_pages(), num_free - 2);
+  const std::vector<int> kept = {4, 2};
+  batch->commit(kept, nullptr);
+  EXPECT_EQ(a->length(), 18);
+  EXPECT_EQ(b->length(), 32);
+}
+
+TEST_F(Gemma4FaultTest, AReserveThatFailsHoldsNoPages) {
+  begin(8);
+  const int num_free = model->free_pages();
+  fail_launch(1);
+  EXPECT_THROW(a->reserve(40, nullptr), CudaError);
+  EXPECT_EQ(model->free_pages(), num_free);
+  EXPECT_TRUE(nothing_is_pending());
+}
+
+TEST_F(Gemma4FaultTest, AnAssignThatFailsLeavesTheSequencesThatWereThere) {
+  begin(8);
+  Gemma4Session c = model->open_session();
+  prefill(c, 5, 5);
+  std::vector<Gemma4Session*> others = {&c, &*b};
+  fail_launch(1);
+  EXPECT_THROW(batch->assign(others, nullptr), CudaError);
+  batch->begin_step(1, nullptr);
+  const std::vector<int> one = {1, 1};
+  batch->commit(one, nullptr);
+  EXPECT_EQ(a->length(), 15);
+  EXPECT_EQ(c.length(), 5);
 }
 
 TEST_F(Gemma4LimitsTest, ASessionMayCloseBeforeItsBatchCommits) {

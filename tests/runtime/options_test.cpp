@@ -1,4 +1,6 @@
 #include <cstdlib>
+#include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -33,6 +35,21 @@ TEST_F(OptionsTest, AnEmptyEnvironmentMeansMemoryAlone) {
   EXPECT_EQ(options.worker_path, "");
   EXPECT_EQ(options.on_miss, OnMiss::kDefault);
   EXPECT_FALSE(options.strict);
+}
+
+TEST_F(OptionsTest, AWrongValueIsRefusedWithTheNameOfItsVariable) {
+  for (const auto& [name, value] : {std::pair("ATTUNE_CACHE_MAX_SIZE", "much"),
+                                    std::pair("ATTUNE_DISABLE_FAMILIES", "splitkv,spiltkv")}) {
+    set(name, value);
+    try {
+      Options::from_environment();
+      ADD_FAILURE() << name;
+    } catch (const InvalidArgument& error) {
+      EXPECT_TRUE(std::string(error.what()).starts_with(std::string("cannot use ") + name))
+          << error.what();
+    }
+    unsetenv(name);
+  }
 }
 
 TEST_F(OptionsTest, TheMoreSpecialPlaceOfTheCacheWins) {

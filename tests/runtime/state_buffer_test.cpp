@@ -103,6 +103,37 @@ TEST_F(StateBufferTest, RefusesToRecordAChangeAndKeepsIt) {
   EXPECT_EQ(on_device(buffer, 1), std::vector<int>{9});
 }
 
+TEST_F(StateBufferTest, WhatAFailedLaunchLeftOutIsWrittenByTheNextFlush) {
+  constexpr int kCount = kMaxStateWrites + 2;
+  StateBuffer buffer(device, writer, kCount);
+  for (int i = 0; i < kCount; ++i) buffer.set(static_cast<std::size_t>(i), i);
+  const auto works = device.on_launch;
+  int num_launches = 0;
+  device.on_launch = [&](const Kernel& kernel, const KernelLaunch& shape, const void* params) {
+    if (++num_launches == 2) throw CudaError("cannot launch", 1, "CUDA_ERROR", "");
+    works(kernel, shape, params);
+  };
+  EXPECT_THROW(buffer.flush(nullptr), CudaError);
+  EXPECT_FALSE(buffer.is_current());
+  buffer.flush(nullptr);
+  EXPECT_TRUE(buffer.is_current());
+  EXPECT_EQ(counts, (std::vector<int>{kMaxStateWrites, 2}));
+  std::vector<int> expected(kCount);
+  std::iota(expected.begin(), expected.end(), 0);
+  EXPECT_EQ(on_device(buffer, kCount), expected);
+}
+
+TEST_F(StateBufferTest, WhatIsForgottenIsNotWritten) {
+  StateBuffer buffer(device, writer, 2);
+  buffer.set(0, 3);
+  buffer.set(1, 4);
+  buffer.forget(0);
+  buffer.flush(nullptr);
+  buffer.forget(1);  // was written
+  EXPECT_TRUE(buffer.is_current());
+  EXPECT_EQ(on_device(buffer, 2), (std::vector<int>{-1, 4}));
+}
+
 TEST(PagePool, GivesEachPageOnceAndLowOnesFirst) {
   PagePool pool(4);
   std::vector<int> a, b;

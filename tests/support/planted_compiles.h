@@ -2,7 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <list>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -77,27 +79,30 @@ class PlantedCompiles : public CompileService {
   Digest key(const Source& source, const std::string& arch) const override {
     return real_.key(source, arch);
   }
-  std::size_t run(std::vector<CompileJob> jobs, const std::function<void(CompileOutcome)>& done,
+  std::size_t run(const NextJob& next, const std::function<void(CompileOutcome)>& done,
                   const std::function<bool()>& stop) override {
     std::map<std::size_t, Digest> keys;
-    std::vector<CompileJob> to_do;
-    std::vector<Planted> planted;
-    planted.reserve(jobs.size());
-    for (CompileJob& job : jobs) {
-      const Digest clean_key = key(job.source, job.arch);
-      keys[job.id] = clean_key;
-      const Bug* bug = bug_of(job.source);
-      if (const auto known = known_.find(clean_key); bug == nullptr && known != known_.end()) {
-        done({job.id, known->second, "", ""});
-        continue;
+    std::list<Planted> planted;  // the sources are views of them
+    std::size_t num_known = 0;
+    const auto next_to_do = [&]() -> std::optional<CompileJob> {
+      while (auto job = next()) {
+        const Digest clean_key = key(job->source, job->arch);
+        keys[job->id] = clean_key;
+        const Bug* bug = bug_of(job->source);
+        if (const auto known = known_.find(clean_key); bug == nullptr && known != known_.end()) {
+          ++num_known;
+          done({job->id, known->second, "", ""});
+          continue;
+        }
+        if (bug != nullptr) {
+          planted.emplace_back(job->source);
+          (*bug)(&planted.back());
+          job->source = planted.back().source();
+        }
+        return job;
       }
-      if (bug != nullptr) {
-        planted.emplace_back(job.source);
-        (*bug)(&planted.back());
-        job.source = planted.back().source();
-      }
-      to_do.push_back(std::move(job));
-    }
+      return std::nullopt;
+    };
     const auto with_clean_key = [&](CompileOutcome outcome) {
       if (outcome.binary) {
         const bool is_clean = outcome.binary->key == keys.at(outcome.id);
@@ -106,8 +111,7 @@ class PlantedCompiles : public CompileService {
       }
       done(std::move(outcome));
     };
-    const std::size_t num_known = jobs.size() - to_do.size();
-    return num_known + real_.run(std::move(to_do), with_clean_key, stop);
+    return num_known + real_.run(next_to_do, with_clean_key, stop);
   }
 
  private:

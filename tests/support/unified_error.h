@@ -1,5 +1,5 @@
 // The error of separate and of unified K/V rows against attention in double, from the same raw
-// projections: what gemma4.md 5.3 measured in emulation, on kernels.
+// projections: what an emulation of bf16 in numpy gives, on kernels.
 #pragma once
 
 #include <cmath>

@@ -130,14 +130,15 @@ class FakeCompiles : public CompileService {
   Digest key(const Source& source, const std::string& arch) const override {
     return digest_of(source.text + arch);
   }
-  std::size_t run(std::vector<CompileJob> jobs, const std::function<void(CompileOutcome)>& done,
+  std::size_t run(const NextJob& next, const std::function<void(CompileOutcome)>& done,
                   const std::function<bool()>& stop) override {
     std::size_t count = 0;
-    for (const CompileJob& job : jobs) {
-      if (stop && stop()) break;
+    while (!(stop && stop())) {
+      const auto job = next();
+      if (!job) break;
       ++num_compiled;
-      CompileOutcome outcome{job.id, compile(job), "", ""};
-      if (on_compile) on_compile(job, &outcome);
+      CompileOutcome outcome{job->id, compile(*job), "", ""};
+      if (on_compile) on_compile(*job, &outcome);
       done(std::move(outcome));
       ++count;
     }

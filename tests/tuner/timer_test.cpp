@@ -24,7 +24,7 @@ class AttentionTimerTest : public testing::Test {
  protected:
   Binary compiled(const Source& source) {
     Binary binary;
-    compiles_.run({{0, source, "sm_90a"}},
+    compiles_.run(one_by_one({{0, source, "sm_90a"}}),
                   [&](CompileOutcome outcome) { binary = *outcome.binary; }, {});
     return binary;
   }

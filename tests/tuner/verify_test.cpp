@@ -34,7 +34,7 @@ class VerifyTest : public testing::Test {
   AttentionKernels load(const Problem& problem, const Candidate& candidate) {
     const Variant variant = candidate.variant(problem);
     Binary binary;
-    FakeCompiles().run({{0, attention_source(variant), "sm_90a"}},
+    FakeCompiles().run(one_by_one({{0, attention_source(variant), "sm_90a"}}),
                        [&](CompileOutcome outcome) { binary = *outcome.binary; }, {});
     return load_attention(device_, binary, variant, plan_launch(problem, candidate));
   }
