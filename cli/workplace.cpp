@@ -1,8 +1,10 @@
 #include "cli/workplace.h"
 
+#include <algorithm>
 #include <system_error>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "common/error.h"
 #include "common/text.h"
@@ -110,16 +112,29 @@ std::optional<DeviceInfo> device_of_identity(const std::string& identity) {
   }
 }
 
-DeviceInfo stored_gpu(const TuneStore& store, const std::string& name) {
-  std::string known;
+std::vector<std::string> stored_gpus(const TuneStore& store, const std::string& name) {
+  std::vector<std::string> found, known;
   for (const auto& [identity, winner] : store.winners()) {
-    const auto gpu = device_of_identity(identity);
-    if (gpu && gpu->name.find(name) != std::string::npos) return *gpu;
-    if (known.find(identity) == std::string::npos) known += (known.empty() ? "" : ", ") + identity;
+    if (std::find(known.begin(), known.end(), identity) != known.end()) continue;
+    known.push_back(identity);
+    if (split(identity, '|').front().find(name) != std::string::npos) found.push_back(identity);
   }
-  throw InvalidArgument("the cache has no results of that GPU",
-                        fmt::format("gpu='{}' known={}", name, known.empty() ? "none" : known),
-                        "use a part of a known name");
+  if (!found.empty()) return found;
+  throw InvalidArgument(
+      "the cache has no results of that GPU",
+      fmt::format("gpu='{}' known={}", name,
+                  known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))),
+      "use a part of a known name");
+}
+
+DeviceInfo stored_gpu(const TuneStore& store, const std::string& name) {
+  const std::vector<std::string> identities = stored_gpus(store, name);
+  for (const std::string& identity : identities) {
+    if (const auto gpu = device_of_identity(identity)) return *gpu;
+  }
+  throw InvalidArgument("attune does not know the limits of that GPU",
+                        fmt::format("gpu={}", fmt::join(identities, ", ")),
+                        "use a GPU of an architecture that it knows");
 }
 
 }  // namespace attune
