@@ -55,9 +55,10 @@ fs::path nearest_existing(fs::path path) {
               "name a file in a folder that exists and may be written");
 }
 
-void write_file(const fs::path& path, std::string_view content) {
+// Errors name `named`.
+void write_file(const fs::path& path, std::string_view content, const fs::path& named) {
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file < 0) fail_to_write(path);
+  if (file < 0) fail_to_write(named);
   while (!content.empty()) {
     const ssize_t written = write(file, content.data(), content.size());
     if (written < 0 && errno == EINTR) continue;
@@ -67,7 +68,7 @@ void write_file(const fs::path& path, std::string_view content) {
   const int write_error = content.empty() ? 0 : errno;
   const bool is_closed = close(file) == 0;
   if (write_error != 0) errno = write_error;
-  if (write_error != 0 || !is_closed) fail_to_write(path);
+  if (write_error != 0 || !is_closed) fail_to_write(named);
 }
 
 // Gone at the end, unless it was renamed.
@@ -102,10 +103,10 @@ void replace_file(const fs::path& path, std::string_view content) {
     throw InvalidArgument("cannot write a file over a folder",
                           fmt::format("path={}", path.string()), "name a file in it");
   }
-  if (fs::exists(status) && !fs::is_regular_file(status)) return write_file(path, content);
+  if (fs::exists(status) && !fs::is_regular_file(status)) return write_file(path, content, path);
   const fs::path target = fs::exists(status) ? fs::canonical(path) : path;
   const TemporaryFile temporary(target.string() + fmt::format(".partial-{}", getpid()));
-  write_file(temporary.path(), content);
+  write_file(temporary.path(), content, path);
   if (::rename(temporary.path().c_str(), target.c_str()) != 0) fail_to_write(path);
 }
 

@@ -198,7 +198,7 @@ DeviceRates device_rates(const DeviceInfo& device) {
 std::optional<Ceilings> known_ceilings(const DeviceInfo& device) {
   const bool is_known = std::any_of(kRates.begin(), kRates.end(),
                                     [&](const auto& one) { return one.arch == device.arch; });
-  if (!is_known) return std::nullopt;
+  if (!is_known || device.num_sms < 1) return std::nullopt;
   const DeviceRates rates = device_rates(device);
   return Ceilings{rates.read_bytes_per_s, rates.wgmma_flops * rates.clock_hz * device.num_sms};
 }

@@ -123,28 +123,28 @@ class Page:
         return found
 
 
-FIRST_TABLE = "document.querySelector('table.sortable')"
+# Of the GPU with the most winners.
+TABLE = "Array.from(document.querySelectorAll('table.filterable')).sort((a, b) => b.rows.length - a.rows.length)[0]"
 
 
 def sort_by(page, header):
     """The keys of the column, from top to bottom, after a click on its header."""
-    cell = f"Array.from({FIRST_TABLE}.tHead.rows[0].cells).find((c) => c.textContent === {json.dumps(header)})"
+    cell = f"Array.from({TABLE}.tHead.rows[0].cells).find((c) => c.textContent === {json.dumps(header)})"
     page.click(f"{cell}.querySelector('button')")
     return {
         "direction": page.evaluate(f"{cell}.getAttribute('aria-sort')"),
-        "keys": page.evaluate(f"Array.from({FIRST_TABLE}.tBodies[0].rows,"
+        "keys": page.evaluate(f"Array.from({TABLE}.tBodies[0].rows,"
                               f" (row) => row.cells[{cell}.cellIndex].dataset.sort"
                               f" ?? row.cells[{cell}.cellIndex].textContent)"),
     }
 
 
 def filter_by(page, words):
-    """The problems that are left of the first table."""
-    page.evaluate("(() => { const input = document.querySelector('.filter input');"
+    """The problems that are left of the table."""
+    page.evaluate(f"(() => {{ const input = {TABLE}.parentElement.previousElementSibling.querySelector('input');"
                   f" input.value = {json.dumps(words)}; input.dispatchEvent(new Event('input')); }})()")
-    left = page.evaluate(f"Array.from({FIRST_TABLE}.tBodies[0].rows).filter((row) => row.offsetHeight > 0)"
+    return page.evaluate(f"Array.from({TABLE}.tBodies[0].rows).filter((row) => row.offsetHeight > 0)"
                          ".map((row) => row.cells[0].textContent)")
-    return left
 
 
 def look_at(page):
