@@ -205,7 +205,10 @@ Json explain_json(const Explanation& explanation) {
     causes.push_back({{"cause", one.cause}, {"count", one.count}, {"example", one.example}});
   }
   Json candidates = Json::array();
-  for (const CandidateRow& row : explanation.candidates) candidates.push_back(to_json(row));
+  for (const CandidateRow& row : explanation.candidates) {
+    candidates.push_back(to_json(row));
+    candidates.back()["fate"] = fate_of(row);
+  }
   return {{"problem", explanation.problem.text()},
           {"gpu", to_json(explanation.gpu)},
           {"match", explanation.match},

@@ -54,7 +54,7 @@ TuningReport read_report(const Workplace& workplace, const ReportFlags& flags) {
   scope.here = today_here(workplace, *store);
   TuningReport report = tuning_report(*store, scope);
   if (report.gpus.empty() && !flags.gpu.empty()) stored_gpus(*store, flags.gpu);  // throws
-  report.cache_path = workplace.cache_file().string();
+  report.cache_path = std::filesystem::absolute(workplace.cache_file()).string();
   return report;
 }
 

@@ -13,7 +13,6 @@
 #include "cli/explain_report.h"
 #include "cli/workplace.h"
 #include "common/error.h"
-#include "common/text.h"
 #include "runtime/dispatch.h"
 #include "tuner/cost_model.h"
 #include "tuner/timestamp.h"
@@ -24,11 +23,6 @@ namespace {
 bool is_asked(const ReportScope& scope, const Problem& problem) {
   return scope.problems.empty() ||
          std::find(scope.problems.begin(), scope.problems.end(), problem) != scope.problems.end();
-}
-
-// The name of a GPU contains what was asked for.
-bool is_asked(const ReportScope& scope, const std::string& identity) {
-  return split(identity, '|').front().find(scope.gpu) != std::string::npos;
 }
 
 // Problems that differ in their lengths alone stand together.
@@ -191,11 +185,11 @@ TuningReport tuning_report(const TuneStore& store, const ReportScope& scope) {
   report.created_at = utc_timestamp();
   std::map<std::string, ReportGpu> gpus;
   for (auto& [identity, winner] : store.winners()) {
-    if (!is_asked(scope, identity)) continue;
+    if (!is_gpu_named(identity, scope.gpu)) continue;
     gpus[identity].winners.emplace_back().winner = std::move(winner);
   }
   for (StoredRejection& one : latest_rejections(store)) {
-    if (!is_asked(scope, one.gpu_identity) || !is_asked(scope, one.problem)) continue;
+    if (!is_gpu_named(one.gpu_identity, scope.gpu) || !is_asked(scope, one.problem)) continue;
     gpus[one.gpu_identity].rejections.push_back(std::move(one));
   }
   for (auto& [identity, gpu] : gpus) {

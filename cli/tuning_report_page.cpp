@@ -181,7 +181,7 @@ std::string kv_text(const KvRange& kv) {
 }
 
 std::vector<HtmlColumn> time_columns() {
-  return {{"time, µs", true}, {"default, µs", true}, {"floor, µs", true}, {"of floor", true}};
+  return {{"time, µs", true}, {"default, µs", true}, {"floor, µs", true}, {"% of floor", true}};
 }
 
 std::vector<HtmlCell> time_cells(const ReportPoint& point) {
@@ -193,7 +193,7 @@ std::vector<HtmlCell> time_cells(const ReportPoint& point) {
   const double share = point.floor_us.value_or(0) / point.served.median_us;
   return {time_cell(point.served), point.fallback ? time_cell(*point.fallback) : none,
           point.floor_us ? number_cell(*point.floor_us, time_text(*point.floor_us)) : none,
-          point.floor_us ? number_cell(share, fmt::format("{:.0f}%", share * 100)) : none};
+          point.floor_us ? number_cell(share, fmt::format("{:.0f}", share * 100)) : none};
 }
 
 std::string tuning_report_page(const TuningReport& report, const std::string& version) {

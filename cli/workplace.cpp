@@ -112,12 +112,16 @@ std::optional<DeviceInfo> device_of_identity(const std::string& identity) {
   }
 }
 
+bool is_gpu_named(const std::string& identity, const std::string& part) {
+  return split(identity, '|').front().find(part) != std::string::npos;
+}
+
 std::vector<std::string> stored_gpus(const TuneStore& store, const std::string& name) {
   std::vector<std::string> found, known;
   for (const auto& [identity, winner] : store.winners()) {
     if (std::find(known.begin(), known.end(), identity) != known.end()) continue;
     known.push_back(identity);
-    if (split(identity, '|').front().find(name) != std::string::npos) found.push_back(identity);
+    if (is_gpu_named(identity, name)) found.push_back(identity);
   }
   if (!found.empty()) return found;
   throw InvalidArgument(

@@ -59,6 +59,8 @@ CompilerOrReason find_compiler(const CompilerSearch& search, const std::string& 
 // The stored form of a GPU as a device: the limits of its architecture under its identity. Empty
 // for a text that is none, or of an architecture that attune does not know.
 std::optional<DeviceInfo> device_of_identity(const std::string& identity);
+// Whether the name in a stored identity contains `part`.
+bool is_gpu_named(const std::string& identity, const std::string& part);
 // Identities of the GPUs with winners whose name contains `name`. Throws InvalidArgument that lists
 // the known ones when there is none.
 std::vector<std::string> stored_gpus(const TuneStore& store, const std::string& name);

@@ -32,7 +32,7 @@ class ReportInBrowser : public ProgramTest {
     }
     const std::string missing = "chromium='" + chromium_ + "' python='" + python_ +
                                 "' script=" ATTUNE_BROWSE_REPORT
-                                "; install chromium and python3 (scripts/bootstrap.sh)";
+                                "; install chromium and python3 (scripts/bootstrap.sh --test)";
     const char* required = std::getenv("ATTUNE_REQUIRE_CHROMIUM");
     if (required != nullptr && std::string_view(required) == "1") FAIL() << missing;
     GTEST_SKIP() << missing;
