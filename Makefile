@@ -8,7 +8,7 @@ CMAKE_WITH_NVRTC = . scripts/env.sh && cmake
 .PHONY: test tune bundle asan tsan gpu format format-check clean
 
 test:
-	scripts/bootstrap.sh
+	scripts/bootstrap.sh --test
 	$(CMAKE_WITH_NVRTC) --workflow --preset dev
 
 tune:
@@ -21,7 +21,7 @@ tune:
 	. scripts/env.sh && $(ATTUNE) tune --preset $(PRESET) $(TUNE_ARGS)
 
 asan tsan gpu:
-	scripts/bootstrap.sh
+	scripts/bootstrap.sh --test
 	$(CMAKE_WITH_NVRTC) --workflow --preset $@
 
 bundle:

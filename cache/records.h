@@ -118,6 +118,15 @@ struct RejectionRecord {
   Rejection rejection;
 };
 
+// With where it belongs.
+struct StoredRejection {
+  std::string gpu_identity;
+  Problem problem;
+  Toolchain toolchain;
+  RejectionRecord record;
+  std::string created_at;
+};
+
 enum class Match {
   kExact,
   kNearestShape,

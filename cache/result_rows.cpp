@@ -148,4 +148,31 @@ std::vector<RejectionRecord> read_rejections(SQLite::Database& db, const Scope& 
   return records;
 }
 
+std::vector<StoredRejection> list_rejections(SQLite::Database& db) {
+  std::vector<StoredRejection> all;
+  Query query(db,
+              "SELECT p.text, c.text, r.stage, r.reason, g.identity, t.template_digest,"
+              " t.nvrtc_version, t.options, r.detail, r.created_at FROM rejections r"
+              " JOIN gpus g ON g.id = r.gpu_id JOIN problems p ON p.id = r.problem_id"
+              " JOIN candidates c ON c.id = r.candidate_id"
+              " JOIN toolchains t ON t.id = r.toolchain_id"
+              " ORDER BY g.identity, p.shape, p.kv_min, p.kv_max, r.toolchain_id, r.id");
+  while (query.next()) {
+    const auto problem = read_problem(query.text());
+    const auto candidate = read_candidate(query.text());
+    const auto stage = parse_stage(query.text());
+    const auto reason = parse_reject_reason(query.text());
+    if (!problem || !candidate || !stage || !reason) continue;
+    StoredRejection& one = all.emplace_back();
+    one.gpu_identity = query.text();
+    one.problem = *problem;
+    one.toolchain.template_digest = query.digest();
+    one.toolchain.compiler_version = query.text();
+    one.toolchain.options = query.text();
+    one.record = {*candidate, *stage, {*reason, query.text()}};
+    one.created_at = query.text();
+  }
+  return all;
+}
+
 }  // namespace attune

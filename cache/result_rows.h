@@ -26,5 +26,6 @@ void replace_rejections(SQLite::Database& db, const Scope& scope, const Problem&
                         std::span<const RejectionRecord> rejections);
 std::vector<RejectionRecord> read_rejections(SQLite::Database& db, const Scope& scope,
                                              const Problem& problem);
+std::vector<StoredRejection> list_rejections(SQLite::Database& db);
 
 }  // namespace attune

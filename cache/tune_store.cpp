@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -286,6 +287,26 @@ std::vector<RejectionRecord> TuneStore::rejections(const DeviceInfo& gpu, const 
         return read_rejections(db, *scope, problem);
       },
       [](const auto& rows) { return !rows.empty(); });
+}
+
+std::vector<StoredRejection> TuneStore::all_rejections() const {
+  return state_->read([&](SQLite::Database& db) {
+    const auto tune_of = [](const StoredRejection& one) {
+      const Toolchain& toolchain = one.toolchain;
+      return std::make_tuple(one.gpu_identity, one.problem.text(), toolchain.template_digest.text(),
+                             toolchain.compiler_version, toolchain.options);
+    };
+    std::vector<StoredRejection> all;
+    std::set<decltype(tune_of(all.front()))> known;  // tunes of the tiers before
+    for (auto& some : Tiers(*state_, db).each(list_rejections)) {
+      const std::size_t num_before = all.size();
+      for (StoredRejection& one : some) {
+        if (!known.contains(tune_of(one))) all.push_back(std::move(one));
+      }
+      for (std::size_t i = num_before; i < all.size(); ++i) known.insert(tune_of(all[i]));
+    }
+    return all;
+  });
 }
 
 CacheStats TuneStore::stats() const {

@@ -173,6 +173,9 @@ class TuneStore {
                       std::span<const RejectionRecord> rejections);
   std::vector<RejectionRecord> rejections(const DeviceInfo& gpu, const Problem& problem,
                                           const Toolchain& toolchain) const;
+  // All rejections of all GPUs, by gpu and problem. Of a base only those of tunes that nothing
+  // before it has.
+  std::vector<StoredRejection> all_rejections() const;
 
   // Of the file alone.
   CacheStats stats() const;

@@ -7,6 +7,7 @@
 #include "cli/cache_report.h"
 #include "cli/cache_ship.h"
 #include "cli/commands.h"
+#include "cli/winner_choice.h"
 #include "common/error.h"
 #include "runtime/dispatch.h"
 
@@ -15,6 +16,7 @@ namespace {
 
 constexpr const char* kExamples = R"(Examples:
   attune cache list
+  attune cache list --gpu H200 --preset gemma4-31b --state "older method" --sort gain
   attune cache show decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16
   attune cache stats --json
   attune cache export tune.db      one file to copy to other machines
@@ -29,6 +31,8 @@ struct CacheFlags {
   bool json = false;
   std::string problem;
   std::string file;
+  ProblemFlags problems;  // of list
+  WinnerChoice choice;
 };
 
 void output(const CacheFlags& flags, const Json& json, const std::string& text) {
@@ -41,7 +45,10 @@ void output(const CacheFlags& flags, const Json& json, const std::string& text) 
 
 int list(const Workplace& workplace, const CacheFlags& flags) {
   const auto store = workplace.open_cache_if_present();
-  const auto winners = store->winners();
+  WinnerChoice choice = flags.choice;
+  if (!flags.problems.is_default()) choice.problems = flags.problems.resolve();
+  if (!choice.gpu.empty()) stored_gpus(*store, choice.gpu);  // throws when there is none
+  const auto winners = choose_winners(store->winners(), choice);
   output(flags, list_json(winners), list_text(winners, std::time(nullptr)));
   return kExitDone;
 }
@@ -117,7 +124,16 @@ void add_cache_command(CLI::App* app, Workplace* workplace, Action* action) {
     command->callback([=] { *action = [=] { return run(*workplace, *flags); }; });
     return command;
   };
-  add("list", "Every winner with its time and age", list);
+  CLI::App* listing = add("list", "Winners with their times and ages", list);
+  flags->problems.add_to(listing);
+  listing->add_option("--gpu", flags->choice.gpu, "Of GPUs whose name contains this");
+  listing->add_option("--state", flags->choice.state, "In this state, or provisional")
+      ->check(CLI::IsMember(winner_states()));
+  listing
+      ->add_option("--sort", flags->choice.order,
+                   "By gpu (default), problem, time, gain, age (youngest first) or state")
+      ->check(CLI::IsMember(winner_orders()));
+  listing->add_flag("--reverse", flags->choice.reverse, "The other way round");
   add("show", "Everything about one problem", show)
       ->add_option("PROBLEM", flags->problem, "Problem text")
       ->required();

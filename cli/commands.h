@@ -19,6 +19,7 @@ void add_bench_command(CLI::App* app, Workplace* workplace, Action* action);
 void add_explain_command(CLI::App* app, Workplace* workplace, Action* action);
 void add_check_command(CLI::App* app, Workplace* workplace, Action* action);
 void add_generate_command(CLI::App* app, Workplace* workplace, Action* action);
+void add_report_command(CLI::App* app, Workplace* workplace, Action* action);
 void add_doctor_command(CLI::App* app, Workplace* workplace, Action* action);
 
 }  // namespace attune

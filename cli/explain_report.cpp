@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -25,42 +26,11 @@ std::string reason_for(const Scene& scene, const WinnerHit& hit) {
     reason = fmt::format("the winner of the nearest tuned problem {} ({})", winner.problem.text(),
                          fmt::join(differing_fields(scene.problem, winner.problem), ", "));
   }
-  if (hit.freshness == Freshness::kStaleDriver) {
-    reason += fmt::format("; timed with driver {}, this is {}", winner.driver_version,
-                          scene.gpu.driver_version);
-  }
   if (hit.freshness == Freshness::kOtherGpu) {
-    reason += "; provisional: timed on the GPU that the alias names, tune it here";
+    return reason + "; provisional: timed on the GPU that the alias names, tune it here";
   }
-  if (hit.freshness == Freshness::kOlderMethod) {
-    reason += winner.method < 0 ? std::string("; its comparison is unfinished")
-                                : fmt::format("; timed with the older method {}", winner.method);
-  }
+  for (const StaleReason& stale : stale_reasons(scene, winner)) reason += "; " + stale.text;
   return reason;
-}
-
-void choose(const Scene& scene, Explanation* explanation) {
-  const auto hit = find_served(scene);
-  std::optional<std::string> refused;
-  if (hit) refused = why_not_servable(scene.problem, hit->winner.candidate, scene.gpu);
-  if (hit && !refused) {
-    explanation->match = hit->is_exact() ? "exact" : "nearest";
-    explanation->candidate = hit->winner.candidate.text();
-    explanation->reason = reason_for(scene, *hit);
-    explanation->winner = hit->winner;
-    return;
-  }
-  try {
-    explanation->candidate = default_candidate(scene.problem, scene.gpu).text();
-    explanation->match = "default";
-    explanation->reason = refused
-                              ? fmt::format("the stored winner {} cannot run: {}",
-                                            hit->winner.candidate.text(), *refused)
-                              : "no winner answers for this problem; a pure rule picks the default";
-  } catch (const InvalidArgument& error) {
-    explanation->match = "none";
-    explanation->reason = error.what();
-  }
 }
 
 // The first, a middle and the last point: enough to see a trend, few enough for a line.
@@ -177,13 +147,37 @@ std::vector<RejectionCause> causes_of(const std::vector<CandidateRow>& rows) {
   return causes;
 }
 
+Answer answer_for(const Scene& scene) {
+  auto hit = find_served(scene);
+  std::optional<std::string> refused;
+  if (hit) refused = why_not_servable(scene.problem, hit->winner.candidate, scene.gpu);
+  if (hit && !refused) {
+    const std::string reason = reason_for(scene, *hit);
+    return {hit->match == Match::kExact ? "exact" : "nearest", hit->winner.candidate.text(), reason,
+            std::move(hit)};
+  }
+  try {
+    return {"default", default_candidate(scene.problem, scene.gpu).text(),
+            refused ? fmt::format("the stored winner {} cannot run: {}",
+                                  hit->winner.candidate.text(), *refused)
+                    : "no winner answers for this problem; a pure rule picks the default",
+            std::nullopt};
+  } catch (const InvalidArgument& error) {
+    return {"none", "", error.what(), std::nullopt};
+  }
+}
+
 Explanation explain(const Scene& scene) {
   Explanation explanation;
   explanation.gpu = scene.gpu;
   explanation.problem = scene.problem;
   explanation.candidates = candidate_rows(scene);
   explanation.tune_command = tune_command(scene.problem, scene.gpu);
-  choose(scene, &explanation);
+  Answer answer = answer_for(scene);
+  explanation.match = std::move(answer.match);
+  explanation.candidate = std::move(answer.candidate);
+  explanation.reason = std::move(answer.reason);
+  if (answer.hit) explanation.winner = std::move(answer.hit->winner);
   if (explanation.match != "exact") explanation.misses = miss_reasons(scene, kMissReasons);
   return explanation;
 }
@@ -211,7 +205,10 @@ Json explain_json(const Explanation& explanation) {
     causes.push_back({{"cause", one.cause}, {"count", one.count}, {"example", one.example}});
   }
   Json candidates = Json::array();
-  for (const CandidateRow& row : explanation.candidates) candidates.push_back(to_json(row));
+  for (const CandidateRow& row : explanation.candidates) {
+    candidates.push_back(to_json(row));
+    candidates.back()["fate"] = fate_of(row);
+  }
   return {{"problem", explanation.problem.text()},
           {"gpu", to_json(explanation.gpu)},
           {"match", explanation.match},

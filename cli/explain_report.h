@@ -18,14 +18,21 @@ struct RejectionCause {
 };
 std::vector<RejectionCause> causes_of(const std::vector<CandidateRow>& rows);
 
+// What would be served.
+struct Answer {
+  std::string match;      // "exact", "nearest", "default", "none"
+  std::string candidate;  // empty for "none"
+  std::string reason;
+  std::optional<WinnerHit> hit;  // the winner, where it was tuned; empty for the others
+};
+Answer answer_for(const Scene& scene);
+
 struct Explanation {
   DeviceInfo gpu;
   Problem problem;
   std::vector<CandidateRow> candidates;
-  std::string match;      // "exact", "nearest", "default", "none"
-  std::string candidate;  // what would be served; empty for "none"
-  std::string reason;
-  std::optional<Winner> winner;     // what is served, where it was tuned
+  std::string match, candidate, reason;  // as in Answer
+  std::optional<Winner> winner;
   std::vector<std::string> misses;  // near winners that do not answer exactly
   std::string tune_command;         // gets an exact winner
 };

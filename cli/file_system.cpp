@@ -1,15 +1,21 @@
 #include "cli/file_system.h"
 
+#include <fcntl.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdint>
+#include <cstdio>
+#include <cstring>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "common/error.h"
 
 namespace attune {
 namespace {
@@ -43,6 +49,41 @@ fs::path nearest_existing(fs::path path) {
   return path;
 }
 
+[[noreturn]] void fail_to_write(const fs::path& path) {
+  throw Error("cannot write the file",
+              fmt::format("path={} error={}", path.string(), std::strerror(errno)),
+              "name a file in a folder that exists and may be written");
+}
+
+// Errors name `named`.
+void write_file(const fs::path& path, std::string_view content, const fs::path& named) {
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file < 0) fail_to_write(named);
+  while (!content.empty()) {
+    const ssize_t written = write(file, content.data(), content.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) break;
+    content.remove_prefix(static_cast<std::size_t>(written));
+  }
+  const int write_error = content.empty() ? 0 : errno;
+  const bool is_closed = close(file) == 0;
+  if (write_error != 0) errno = write_error;
+  if (write_error != 0 || !is_closed) fail_to_write(named);
+}
+
+// Gone at the end, unless it was renamed.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(fs::path path) : path_(std::move(path)) {}
+  ~TemporaryFile() { ::unlink(path_.c_str()); }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
 }  // namespace
 
 std::string file_system_of(const fs::path& path) {
@@ -53,6 +94,20 @@ std::string file_system_of(const fs::path& path) {
     if (known == type) return std::string(name);
   }
   return fmt::format("unknown (statfs type 0x{:x})", type);
+}
+
+void replace_file(const fs::path& path, std::string_view content) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (fs::is_directory(status)) {
+    throw InvalidArgument("cannot write a file over a folder",
+                          fmt::format("path={}", path.string()), "name a file in it");
+  }
+  if (fs::exists(status) && !fs::is_regular_file(status)) return write_file(path, content, path);
+  const fs::path target = fs::exists(status) ? fs::canonical(path) : path;
+  const TemporaryFile temporary(target.string() + fmt::format(".partial-{}", getpid()));
+  write_file(temporary.path(), content, path);
+  if (::rename(temporary.path().c_str(), target.c_str()) != 0) fail_to_write(path);
 }
 
 bool may_write(const fs::path& path) { return access(nearest_existing(path).c_str(), W_OK) == 0; }

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 namespace attune {
 
@@ -12,5 +13,9 @@ std::string file_system_of(const std::filesystem::path& path);
 
 // Whether the file, or when it is missing the nearest folder above it, may be written.
 bool may_write(const std::filesystem::path& path);
+
+// Writes a file as a whole: until all of it is on disk the earlier one stays. Links are followed;
+// devices and pipes are written as they are. Throws InvalidArgument for a folder, and Error.
+void replace_file(const std::filesystem::path& path, std::string_view content);
 
 }  // namespace attune

@@ -17,6 +17,7 @@ constexpr const char* kExamples = R"(Examples:
   attune tune --preset gemma4-31b  find and store the fastest kernels for this GPU
   attune cache export tune.db      one file with all results, to copy to other machines
   attune explain PROBLEM           what would be served, and why
+  attune report -o report.html     the whole cache as one page
 Exit codes: 0 done, 1 failed, 2 usage, 3 no usable GPU or driver, 4 the budget ended first.)";
 
 std::string usage_message(const CLI::App* app, const CLI::Error& error) {
@@ -45,6 +46,7 @@ int run(int argc, char** argv) {
   add_explain_command(&app, &workplace, &action);
   add_check_command(&app, &workplace, &action);
   add_generate_command(&app, &workplace, &action);
+  add_report_command(&app, &workplace, &action);
   add_doctor_command(&app, &workplace, &action);
   try {
     app.parse(argc, argv);

@@ -9,6 +9,7 @@
 #include "common/text.h"
 #include "jit/compiler.h"
 #include "jit/host/host_target.h"
+#include "tuner/timer.h"
 
 namespace attune {
 namespace {
@@ -36,24 +37,38 @@ void compare_gpus(const std::string& asked, const std::string& tuned,
   }
 }
 
+// Differences of the toolchain: such a winner is a miss.
+std::vector<StaleReason> toolchain_reasons(const Scene& scene, const Winner& winner) {
+  std::vector<StaleReason> reasons;
+  const Family* family = find_family(winner.candidate.family);
+  const Toolchain& toolchain = winner.toolchain;
+  if (family == nullptr) {
+    reasons.push_back(
+        {"older template", fmt::format("family {} is gone", winner.candidate.family)});
+  } else if (template_digest(*family, scene.gpu.arch) != toolchain.template_digest) {
+    reasons.push_back(
+        {"older template", fmt::format("the template of {} has changed", family->name)});
+  }
+  if (!scene.compiler_versions.contains(toolchain.compiler_version)) {
+    const std::string what = is_host_arch(scene.gpu.arch) ? "compiler" : "nvrtc";
+    reasons.push_back(
+        {"other " + what, fmt::format("{} is {}, not {}", what, toolchain.compiler_version,
+                                      fmt::join(scene.compiler_versions, " or "))});
+  }
+  std::vector<std::string> options;
+  compare("compile options", compile_options(scene.gpu.arch), toolchain.options, &options);
+  for (std::string& text : options) reasons.push_back({"other options", std::move(text)});
+  return reasons;
+}
+
 // What keeps a stored winner from answering exactly.
 std::vector<std::string> reasons_against(const Scene& scene, const std::string& identity,
                                          const Winner& winner) {
   std::vector<std::string> reasons = differing_fields(scene.problem, winner.problem);
   compare_gpus(scene.gpu.identity(), identity, &reasons);
-  const Family* family = find_family(winner.candidate.family);
-  const Toolchain& toolchain = winner.toolchain;
-  if (family == nullptr) {
-    reasons.push_back(fmt::format("family {} is gone", winner.candidate.family));
-  } else if (template_digest(*family, scene.gpu.arch) != toolchain.template_digest) {
-    reasons.push_back(fmt::format("the template of {} has changed", family->name));
+  for (StaleReason& reason : toolchain_reasons(scene, winner)) {
+    reasons.push_back(std::move(reason.text));
   }
-  if (scene.compiler_versions.count(toolchain.compiler_version) == 0) {
-    reasons.push_back(
-        fmt::format("{} is {}, not {}", is_host_arch(scene.gpu.arch) ? "compiler" : "nvrtc",
-                    toolchain.compiler_version, fmt::join(scene.compiler_versions, " or ")));
-  }
-  compare("compile options", compile_options(scene.gpu.arch), toolchain.options, &reasons);
   return reasons;
 }
 
@@ -76,6 +91,23 @@ std::vector<std::string> differing_fields(const Problem& asked, const Problem& t
   compare("kv_layout", name_of(asked.kv_layout), name_of(tuned.kv_layout), &differences);
   compare("dtype", name_of(asked.dtype), name_of(tuned.dtype), &differences);
   return differences;
+}
+
+std::vector<StaleReason> stale_reasons(const Scene& scene, const Winner& winner) {
+  std::vector<StaleReason> reasons = toolchain_reasons(scene, winner);
+  if (winner.method < 0) {
+    reasons.push_back({"partial", "its comparison is unfinished", true});
+  } else if (winner.method != kTimingMethod) {
+    reasons.push_back(
+        {"older method", fmt::format("timed with the older method {}", winner.method), true});
+  }
+  const std::string& driver = scene.gpu.driver_version;
+  if (!driver.empty() && winner.driver_version != driver) {
+    reasons.push_back(
+        {"other driver",
+         fmt::format("timed with driver {}, this is {}", winner.driver_version, driver), true});
+  }
+  return reasons;
 }
 
 std::vector<std::string> miss_reasons(const Scene& scene, std::size_t limit) {

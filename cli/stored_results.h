@@ -42,6 +42,16 @@ struct CandidateRow {
 // pruned ones.
 std::vector<CandidateRow> candidate_rows(const Scene& scene);
 
+// Why a winner is not what a tune of today would leave.
+struct StaleReason {
+  std::string label;       // "other driver"
+  std::string text;        // "timed with driver 12.8, this is 13.0"
+  bool is_served = false;  // served all the same, and timed again by the next tune
+};
+// Its template, compiler, options, method and driver against the scene's. An empty driver of the
+// scene's GPU is not compared.
+std::vector<StaleReason> stale_reasons(const Scene& scene, const Winner& winner);
+
 // Why there is no exact winner though the cache has a relative of the problem: other GPUs, other
 // toolchains, a field that differs. The nearest first, at most `limit` lines.
 std::vector<std::string> miss_reasons(const Scene& scene, std::size_t limit);

@@ -1,5 +1,6 @@
 #include "cli/workplace.h"
 
+#include <algorithm>
 #include <system_error>
 #include <utility>
 
@@ -125,16 +126,33 @@ std::optional<DeviceInfo> device_of_identity(const std::string& identity) {
   }
 }
 
-DeviceInfo stored_gpu(const TuneStore& store, const std::string& name) {
-  std::string known;
+bool is_gpu_named(const std::string& identity, const std::string& part) {
+  return split(identity, '|').front().find(part) != std::string::npos;
+}
+
+std::vector<std::string> stored_gpus(const TuneStore& store, const std::string& name) {
+  std::vector<std::string> found, known;
   for (const auto& [identity, winner] : store.winners()) {
-    const auto gpu = device_of_identity(identity);
-    if (gpu && gpu->name.find(name) != std::string::npos) return *gpu;
-    if (known.find(identity) == std::string::npos) known += (known.empty() ? "" : ", ") + identity;
+    if (std::find(known.begin(), known.end(), identity) != known.end()) continue;
+    known.push_back(identity);
+    if (is_gpu_named(identity, name)) found.push_back(identity);
   }
-  throw InvalidArgument("the cache has no results of that GPU",
-                        fmt::format("gpu='{}' known={}", name, known.empty() ? "none" : known),
-                        "use a part of a known name");
+  if (!found.empty()) return found;
+  throw InvalidArgument(
+      "the cache has no results of that GPU",
+      fmt::format("gpu='{}' known={}", name,
+                  known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))),
+      "use a part of a known name");
+}
+
+DeviceInfo stored_gpu(const TuneStore& store, const std::string& name) {
+  const std::vector<std::string> identities = stored_gpus(store, name);
+  for (const std::string& identity : identities) {
+    if (const auto gpu = device_of_identity(identity)) return *gpu;
+  }
+  throw InvalidArgument("attune does not know the limits of that GPU",
+                        fmt::format("gpu={}", fmt::join(identities, ", ")),
+                        "use a GPU of an architecture that it knows");
 }
 
 }  // namespace attune

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cache/tune_store.h"
 #include "cli/flags.h"
@@ -61,7 +62,12 @@ CompilerOrReason find_compiler(const CompilerSearch& search, const std::string& 
 // The stored form of a GPU as a device: the limits of its architecture under its identity. Empty
 // for a text that is none, or of an architecture that attune does not know.
 std::optional<DeviceInfo> device_of_identity(const std::string& identity);
-// The GPU of the cache whose name contains `name`. Throws InvalidArgument that lists the known ones.
+// Whether the name in a stored identity contains `part`.
+bool is_gpu_named(const std::string& identity, const std::string& part);
+// Identities of the GPUs with winners whose name contains `name`. Throws InvalidArgument that lists
+// the known ones when there is none.
+std::vector<std::string> stored_gpus(const TuneStore& store, const std::string& name);
+// The first of them that attune knows the limits of. Throws InvalidArgument.
 DeviceInfo stored_gpu(const TuneStore& store, const std::string& name);
 
 }  // namespace attune

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Installs what a build needs and this machine lacks: Debian packages, and NVRTC where there is no CUDA toolkit.
+# With --test also what only tests need: a browser.
 # Does nothing on a machine that has it all. NVRTC goes to .deps/ in the repository, nothing else outside of apt.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 PACKAGES=(g++ cmake ninja-build libsqlitecpp-dev libsqlite3-dev libyaml-cpp-dev libzstd-dev libxxhash-dev
           libboost-context-dev libsentencepiece-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libgtest-dev python3)
+TEST_PACKAGES=(chromium)  # opens the page of attune report
 NVRTC_PACKAGE=nvidia-cuda-nvrtc==13.0.88
 NVRTC_FOLDER=.deps/nvrtc
 
@@ -61,5 +63,10 @@ install_nvrtc() {
   mv "$NVRTC_FOLDER.partial" "$NVRTC_FOLDER"
 }
 
+case "$*" in
+  '') ;;
+  --test) PACKAGES+=("${TEST_PACKAGES[@]}") ;;
+  *) fail "unknown arguments: '$*'; use --test or none" ;;
+esac
 install_packages "${PACKAGES[@]}"
 has_nvrtc || install_nvrtc

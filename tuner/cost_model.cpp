@@ -195,6 +195,14 @@ DeviceRates device_rates(const DeviceInfo& device) {
           std::max(rates.wgmma_flops, rates.mma_flops)};
 }
 
+std::optional<Ceilings> known_ceilings(const DeviceInfo& device) {
+  const bool is_known = std::any_of(kRates.begin(), kRates.end(),
+                                    [&](const auto& one) { return one.arch == device.arch; });
+  if (!is_known || device.num_sms < 1) return std::nullopt;
+  const DeviceRates rates = device_rates(device);
+  return Ceilings{rates.read_bytes_per_s, rates.wgmma_flops * rates.clock_hz * device.num_sms};
+}
+
 double predicted_us(const Problem& problem, const Candidate& candidate, const DeviceInfo& device,
                     int kv_len, const KernelResources* split) {
   const DeviceRates rates = device_rates(device);

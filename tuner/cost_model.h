@@ -2,12 +2,14 @@
 // before any is compiled. docs/tuning.md has the terms, their reasons and how well they rank.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "jit/binary.h"
 #include "jit/device_info.h"
 #include "templates/family.h"
 #include "templates/problem.h"
+#include "tuner/timer.h"
 
 namespace attune {
 
@@ -21,6 +23,9 @@ struct DeviceRates {
 };
 // Measured on an H200 (bench/results), published numbers for other architectures; by SMs.
 DeviceRates device_rates(const DeviceInfo& device);
+// The same rates as what the device can do at most, where nobody has measured it. Empty for the host
+// device and for architectures without rates of their own.
+std::optional<Ceilings> known_ceilings(const DeviceInfo& device);
 
 // Microseconds of a launch with sequences of `kv_len`, combine included. `split` are the registers
 // and so on of the split kernel where it is compiled.

@@ -65,6 +65,31 @@ TEST_F(BaseTiers, ServeWinnersBinariesMeasurementsAndRejections) {
   EXPECT_EQ(warnings_.count(), 0u);
 }
 
+TEST_F(BaseTiers, AddRejectionsOfTunesThatTheFileDoesNotHave) {
+  const auto rejection = [](const std::string& detail) {
+    return std::vector<RejectionRecord>{
+        {testing::sample_candidate(), Stage::kTime, {RejectReason::kSlow, detail}}};
+  };
+  Problem other = sample_problem();
+  other.batch = 7;
+  {
+    const auto base = TuneStore::open(dir_ / "base.db");
+    base->put_rejections(sample_gpu(), sample_problem(), sample_toolchain(), rejection("old"));
+    base->put_rejections(sample_gpu(), other, sample_toolchain(), rejection("base"));
+  }
+  const auto store = open({dir_ / "base.db"});
+  EXPECT_EQ(store->all_rejections().size(), 2u);
+  store->put_rejections(sample_gpu(), sample_problem(), sample_toolchain(), rejection("new"));
+  const auto all = store->all_rejections();
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].record.rejection.detail, "new");
+  EXPECT_EQ(all[0].gpu_identity, sample_gpu().identity());
+  EXPECT_EQ(all[0].toolchain, sample_toolchain());
+  EXPECT_FALSE(all[0].created_at.empty());
+  EXPECT_EQ(all[1].problem, other);
+  EXPECT_EQ(all[1].record.rejection.detail, "base");
+}
+
 TEST_F(BaseTiers, AreAskedInOrderAfterTheFile) {
   const fs::path first = make_base("first.db", with_cap(2));
   const fs::path second = make_base("second.db", with_cap(3));

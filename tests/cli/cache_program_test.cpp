@@ -43,6 +43,56 @@ TEST_F(CacheProgram, ListShowsEveryWinnerWithItsTime) {
   EXPECT_EQ(json["winners"][0]["state"], "current");
 }
 
+TEST_F(CacheProgram, ListFiltersAndSorts) {
+  const std::string other = "decode/b2/q1/kv1-4096/h8x2/d128/contiguous/bf16";
+  {
+    const auto store = TuneStore::open(cache());
+    store_made_up_winner(*store);
+    Winner slow = store_made_up_winner(*store, other);
+    for (Measurement& point : slow.measurements) point.median_us = 99;
+    slow.measurements[0].provisional = true;
+    slow.margin_default = 0.5;
+    slow.created_at = "2025-03-01T00:00:00Z";
+    slow.method = kTimingMethod - 1;
+    store->put_winner(made_up_gpu(), slow);
+    store_made_up_winner(*store, kTuned, made_up_gpu("NVIDIA H100"));
+  }
+  const auto problems = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"cache", "list", "--json", cache_flag()});
+    const Finished finished = run(flags);
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    std::vector<std::string> texts;
+    const auto json = finished.json();
+    for (const auto& winner : json["winners"]) {
+      texts.push_back(winner["gpu"].get<std::string>().substr(7, 4) + " " +
+                      winner["problem"].get<std::string>());
+    }
+    return texts;
+  };
+  using Texts = std::vector<std::string>;
+  const std::string h100 = std::string("H100 ") + kTuned, h200 = std::string("H200 ") + kTuned,
+                    slow = "H200 " + other;
+  EXPECT_EQ(problems({}), (Texts{h100, h200, slow}));
+  EXPECT_EQ(problems({"--gpu", "H100"}), Texts{h100});
+  EXPECT_EQ(problems({other}), Texts{slow});
+  EXPECT_EQ(problems({"--preset", "gemma4-31b"}), Texts{});
+  EXPECT_EQ(problems({"--state", "older method"}), Texts{slow});
+  EXPECT_EQ(problems({"--state", "provisional"}), Texts{slow});
+  EXPECT_EQ(problems({"--state", "current", "--gpu", "H200"}), Texts{h200});
+  EXPECT_EQ(problems({"--sort", "gain"}), (Texts{slow, h100, h200}));
+  EXPECT_EQ(problems({"--sort", "age"}), (Texts{slow, h100, h200}));
+  EXPECT_EQ(problems({"--sort", "time"}), (Texts{h100, h200, slow}));
+  EXPECT_EQ(problems({"--sort", "state"}), (Texts{h100, h200, slow}));
+  EXPECT_EQ(problems({"--sort", "time", "--reverse"}), (Texts{slow, h200, h100}));
+  EXPECT_EQ(problems({"--sort", "problem"}), (Texts{h100, h200, slow}));
+  for (const std::vector<std::string>& wrong : std::vector<std::vector<std::string>>{
+           {"--sort", "size"}, {"--state", "good"}, {"--gpu", "H999"}, {"nonsense"}}) {
+    auto flags = wrong;
+    flags.insert(flags.begin(), {"cache", "list", cache_flag()});
+    EXPECT_EQ(run(flags).exit_code, 2) << ::testing::PrintToString(wrong);
+  }
+}
+
 TEST_F(CacheProgram, ShowTellsEverythingAboutOneProblem) {
   fill();
   const Finished text = run({"cache", "show", kTuned, cache_flag()});

@@ -160,6 +160,8 @@ TEST(Explain, WritesTheSameAsJson) {
   EXPECT_EQ(json["gpu"]["name"], "NVIDIA H200");
   EXPECT_EQ(json["candidates"][0]["measurements"].size(), 13U);
   EXPECT_EQ(json["candidates"][0]["rejected"], nullptr);
+  EXPECT_EQ(json["candidates"][0]["fate"], "timed");
+  EXPECT_EQ(json["candidates"].back()["fate"].get<std::string>().substr(0, 7), "pruned:");
 }
 
 TEST(DifferingFields, AreNoneForEqualProblemsAndFindEveryField) {

@@ -67,10 +67,13 @@ class ProgramTest : public ::testing::Test {
   };
 
   Running start(std::vector<std::string> arguments) {
+    return start(attune_program().string(), std::move(arguments));
+  }
+  // Another program: a path, or a name to look up in PATH.
+  Running start(const std::string& program, std::vector<std::string> arguments) {
     Running running;
     running.out = folder_ / ("out" + std::to_string(count_));
     running.err = folder_ / ("err" + std::to_string(count_++));
-    const std::string program = attune_program().string();
     arguments.insert(arguments.begin(), program);
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
@@ -85,7 +88,8 @@ class ProgramTest : public ::testing::Test {
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, running.out.c_str(), flags, 0600);
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, running.err.c_str(), flags, 0600);
     EXPECT_EQ(
-        posix_spawn(&running.pid, program.c_str(), &actions, nullptr, argv.data(), envp.data()), 0);
+        posix_spawnp(&running.pid, program.c_str(), &actions, nullptr, argv.data(), envp.data()),
+        0);
     posix_spawn_file_actions_destroy(&actions);
     return running;
   }

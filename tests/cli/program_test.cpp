@@ -9,8 +9,8 @@ constexpr const char* kProblem = "decode/b1/q1/kv1-1024/h8x2/d128/contiguous/bf1
 class Program : public ProgramTest {};
 
 TEST_F(Program, HelpOfEveryCommandHasExamples) {
-  const std::vector<std::vector<std::string>> commands = {{},        {"tune"},    {"cache"},
-                                                          {"bench"}, {"explain"}, {"doctor"}};
+  const std::vector<std::vector<std::string>> commands = {
+      {}, {"tune"}, {"cache"}, {"bench"}, {"explain"}, {"doctor"}, {"report"}};
   for (auto arguments : commands) {
     arguments.push_back("--help");
     const Finished finished = run(arguments);

@@ -128,6 +128,18 @@ TEST(CostModel, KnowsWhatHasToBeSlower) {
             predicted_us(problem, small, gpu, 131072));
 }
 
+TEST(CostModel, KnowsTheRatesOfItsArchitecturesAlone) {
+  DeviceInfo gpu = architecture_limits("sm_90a");
+  gpu.num_sms = 132;
+  const auto h200 = known_ceilings(gpu);
+  ASSERT_TRUE(h200);
+  EXPECT_NEAR(h200->read_bytes_per_s, 4.5e12, 0.1e12);    // measured
+  EXPECT_NEAR(h200->tensor_flops_per_s, 989e12, 100e12);  // published
+  EXPECT_FALSE(known_ceilings(architecture_limits("host")));
+  gpu.num_sms = 0;
+  EXPECT_FALSE(known_ceilings(gpu));
+}
+
 TEST(CostModel, GivesEveryCandidateOfEveryProblemATime) {
   for (const char* text : {"decode/b8/q1/kv1-65536/h32x4/d512/unified/bf16",
                            "verify/b1/q8/kv1-8192/h32x4/d512/invariant/contiguous/bf16",
