@@ -68,6 +68,8 @@ Html element(std::string_view name, const Html& inner) { return element(name, {}
 
 HtmlCell text_cell(std::string_view content) { return {escaped(content)}; }
 
+HtmlCell none_cell() { return text_cell("-"); }
+
 HtmlCell number_cell(double value, std::string_view shown) {
   return {escaped(shown), fmt::format("{}", value)};
 }

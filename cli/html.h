@@ -37,6 +37,7 @@ struct HtmlCell {
 };
 HtmlCell text_cell(std::string_view content);
 HtmlCell number_cell(double value, std::string_view shown);
+HtmlCell none_cell();  // sorts last
 struct HtmlColumn {
   std::string header;
   bool is_number = false;  // right-aligned

@@ -12,7 +12,6 @@
 #include "cli/tune_report.h"
 #include "common/error.h"
 #include "common/text.h"
-#include "jit/compiler.h"
 
 namespace attune {
 namespace {
@@ -189,11 +188,10 @@ std::vector<HtmlCell> time_cells(const ReportPoint& point) {
     return number_cell(one.median_us,
                        fmt::format("{} ± {}", time_text(one.median_us), time_text(one.spread_us)));
   };
-  const HtmlCell none = text_cell("-");
   const double share = point.floor_us.value_or(0) / point.served.median_us;
-  return {time_cell(point.served), point.fallback ? time_cell(*point.fallback) : none,
-          point.floor_us ? number_cell(*point.floor_us, time_text(*point.floor_us)) : none,
-          point.floor_us ? number_cell(share, fmt::format("{:.0f}", share * 100)) : none};
+  return {time_cell(point.served), point.fallback ? time_cell(*point.fallback) : none_cell(),
+          point.floor_us ? number_cell(*point.floor_us, time_text(*point.floor_us)) : none_cell(),
+          point.floor_us ? number_cell(share, fmt::format("{:.0f}", share * 100)) : none_cell()};
 }
 
 std::string tuning_report_page(const TuningReport& report, const std::string& version) {
@@ -202,8 +200,8 @@ std::string tuning_report_page(const TuningReport& report, const std::string& ve
     about += fmt::format(", with the bases {}", fmt::join(report.base_paths, ", "));
   }
   const std::string footer = fmt::format(
-      "attune {}. Times are medians of graph replays with a cold L2, combine included; ± is half "
-      "the interquartile range. attune explain PROBLEM tells more of one problem.",
+      "attune {}. Times are medians, combine included; ± is half the interquartile range. attune "
+      "explain PROBLEM tells more of one problem.",
       version);
   return fill(page_file("cli/report_page/page.html"),
               {{"nonce", random_nonce()},

@@ -1,6 +1,5 @@
 // The sections of the page that are tables: winners, what is stale or missing, rejections.
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <set>
 #include <utility>
@@ -13,8 +12,6 @@
 
 namespace attune {
 namespace {
-
-const HtmlCell kNone = text_cell("-");
 
 Html states(const ReportWinner& one) {
   Html badges;
@@ -36,7 +33,7 @@ std::string minute_text(const std::string& utc) {
 }
 
 HtmlCell gain_cell(const Winner& winner) {
-  if (winner.default_candidate.empty()) return kNone;
+  if (winner.default_candidate.empty()) return none_cell();
   if (winner.default_candidate == winner.candidate.text()) return number_cell(0, "is the default");
   std::string gain = percent_text(winner.margin_default);
   if (winner.margin_default_low > 0) {
@@ -54,14 +51,14 @@ void add_winner(const ReportWinner& one, HtmlTable* table) {
       {code(winner.candidate.text())},
       {states(one)}};
   if (one.points.empty()) {
-    cells.insert(cells.end(), 1 + time_columns().size(), kNone);
+    cells.insert(cells.end(), 1 + time_columns().size(), none_cell());
   } else {
     const ReportPoint& last = one.points.back();
     cells.push_back(text_cell(std::to_string(last.served.kv_len)));
     for (HtmlCell& cell : time_cells(last)) cells.push_back(std::move(cell));
   }
   cells.push_back(gain_cell(winner));
-  cells.push_back(winner.runner_up.empty() ? kNone
+  cells.push_back(winner.runner_up.empty() ? none_cell()
                                            : number_cell(winner.margin_runner_up,
                                                          percent_text(winner.margin_runner_up)));
   cells.push_back({escaped(minute_text(winner.created_at)), winner.created_at});
@@ -92,10 +89,12 @@ std::string floor_source(const ReportGpu& gpu) {
 }
 
 std::string compared_with(const ReportGpu& gpu) {
-  if (gpu.today.driver_version.empty() && gpu.today.compiler_version.empty()) return {};
-  return fmt::format("Compared with driver {} and compiler {} of {}.",
+  if (gpu.today.compiler_version.empty()) return {};  // nothing is known to compare with
+  const auto parts = split(gpu.identity, '|');
+  const std::string arch(parts.size() > 1 ? parts[1] : "");
+  return fmt::format("Compared with driver {} and {} of {}.",
                      gpu.today.driver_version.empty() ? "-" : gpu.today.driver_version,
-                     gpu.today.compiler_version.empty() ? "-" : gpu.today.compiler_version,
+                     compiler_name(arch, gpu.today.compiler_version),
                      gpu.today.is_here ? "this machine" : "the GPU's latest winner");
 }
 
@@ -217,7 +216,7 @@ Html missing_section(const TuningReport& report) {
     for (const ReportGap& gap : gpu.gaps) {
       table.add_row({{breakable_code(gap.problem.text())},
                      text_cell(gap.match),
-                     gap.candidate.empty() ? kNone : HtmlCell{code(gap.candidate)},
+                     gap.candidate.empty() ? none_cell() : HtmlCell{code(gap.candidate)},
                      {element("div", {{"class", "text"}}, escaped(gap.reason))},
                      {code(gap.tune_command)}});
     }

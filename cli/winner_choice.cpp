@@ -36,16 +36,12 @@ bool comes_before(const Winner& a, const Winner& b, const std::string& order) {
 
 }  // namespace
 
-const std::vector<std::string>& winner_states() {
-  static const std::vector<std::string> kStates = {"current", "partial", "older method",
-                                                   "older template", "provisional"};
-  return kStates;
+std::vector<std::string> winner_states() {
+  return {"current", "partial", "older method", "older template", "provisional"};
 }
 
-const std::vector<std::string>& winner_orders() {
-  static const std::vector<std::string> kOrders = {"gpu",  "problem", "time",
-                                                   "gain", "age",     "state"};
-  return kOrders;
+std::vector<std::string> winner_orders() {
+  return {"gpu", "problem", "time", "gain", "age", "state"};
 }
 
 WinnersByGpu choose_winners(WinnersByGpu winners, const WinnerChoice& choice) {

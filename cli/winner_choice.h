@@ -17,10 +17,10 @@ struct WinnerChoice {
 };
 
 // "current", ..., and "provisional", which goes with any of the others.
-const std::vector<std::string>& winner_states();
+std::vector<std::string> winner_states();
 // "gpu" and by problem within it, as stored; "problem"; "time" shortest, "gain" largest and "age"
 // youngest first; "state".
-const std::vector<std::string>& winner_orders();
+std::vector<std::string> winner_orders();
 
 // Winners without a time come last by time.
 WinnersByGpu choose_winners(WinnersByGpu winners, const WinnerChoice& choice);

@@ -51,6 +51,7 @@ function makeFilterable(table) {
   table.parentElement.before(box);
   const apply = () => {
     const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    box.classList.toggle("active", words.length > 0);  // then it stands on paper too
     let shown = 0;
     for (const row of rows) {
       const text = row.textContent.toLowerCase();
