@@ -1,6 +1,5 @@
 #include "jit/model_source.h"
 
-#include <array>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -126,13 +125,6 @@ Source residual_source(int hidden) {
 Source argmax_source() {
   return source_of(fmt::format(kArgmaxText, fmt::arg("params_bytes", sizeof(ArgmaxParams))),
                    {"argmax"});
-}
-
-Digest model_digest(const std::string& arch) {
-  constexpr std::array<std::string_view, 4> kEntryFiles = {
-      "templates/linear.cuh", "templates/quantize.cuh", "templates/residual.cuh",
-      "templates/argmax.cuh"};
-  return digest_on(template_digest_of(kEntryFiles), arch);
 }
 
 }  // namespace attune

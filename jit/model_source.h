@@ -22,7 +22,4 @@ Source residual_source(int hidden);
 // Symbol: "argmax".
 Source argmax_source();
 
-// Digest of all that these kernels are made of on an architecture.
-Digest model_digest(const std::string& arch);
-
 }  // namespace attune

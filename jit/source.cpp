@@ -129,6 +129,17 @@ write_state(const __grid_constant__ attune::StateParams p) {{
 }}
 )";
 
+// Digest of templates together with what else kernels on an architecture are made of.
+Digest digest_on(const Digest& templates, const std::string& arch) {
+  if (!is_host_arch(arch)) return templates;
+  std::string all = templates.text();
+  for (const EmbeddedFile& file : embedded_files()) {
+    if (!file.name.starts_with("templates/host/")) continue;
+    all += fmt::format("{}:{}\n", file.name, digest_of(file.text).text());
+  }
+  return digest_of(all);
+}
+
 // ptxas holds a kernel to as few registers as let several CTAs share an SM, and spills to get there. It
 // does not know of dynamic shared memory, so `splitkv` tells it where one is all. An invariant kernel has
 // one CTA on an SM of most architectures, and its config is not free to avoid the spill: its BLOCK_N
@@ -233,16 +244,6 @@ std::vector<EmbeddedFile> included_files(std::string_view text, const FindFile& 
   std::vector<EmbeddedFile> files;
   collect_headers(text, find, &files);
   return files;
-}
-
-Digest digest_on(const Digest& templates, const std::string& arch) {
-  if (!is_host_arch(arch)) return templates;
-  std::string all = templates.text();
-  for (const EmbeddedFile& file : embedded_files()) {
-    if (!file.name.starts_with("templates/host/")) continue;
-    all += fmt::format("{}:{}\n", file.name, digest_of(file.text).text());
-  }
-  return digest_of(all);
 }
 
 Digest template_digest(const Family& family, const std::string& arch) {

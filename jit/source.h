@@ -54,7 +54,5 @@ std::vector<EmbeddedFile> embedded_headers(std::string_view text);
 Digest template_digest(const Family& family, const std::string& arch);
 // The same of the prologue and the state kernel.
 Digest prologue_digest(const std::string& arch);
-// Digest of templates together with what else kernels on an architecture are made of.
-Digest digest_on(const Digest& templates, const std::string& arch);
 
 }  // namespace attune

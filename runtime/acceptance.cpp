@@ -85,22 +85,4 @@ Acceptance accept(const LogitRows& rows, const Proposal& proposal, const Samplin
   });
 }
 
-std::vector<std::int32_t> target_tokens_of(std::span<const std::int64_t> d2t,
-                                           int target_vocab_size) {
-  std::vector<std::int32_t> tokens;
-  tokens.reserve(d2t.size());
-  for (std::size_t i = 0; i < d2t.size(); ++i) {
-    // Within a vocabulary's size of 0, or out of range whatever the sum is.
-    const auto draft_token = static_cast<std::int64_t>(i);
-    if (d2t[i] < -draft_token || d2t[i] >= target_vocab_size - draft_token) {
-      throw InvalidArgument(
-          "the draft head's vocabulary map leaves the target's vocabulary",
-          fmt::format("d2t[{}]={} target_vocab_size={}", i, d2t[i], target_vocab_size),
-          "use the draft head that was trained for this model");
-    }
-    tokens.push_back(static_cast<std::int32_t>(draft_token + d2t[i]));
-  }
-  return tokens;
-}
-
 }  // namespace attune

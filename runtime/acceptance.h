@@ -52,9 +52,4 @@ Acceptance accept_prefix(std::span<const std::int32_t> proposed, TokenOf token_o
 Acceptance accept(const LogitRows& rows, const Proposal& proposal, const SamplingOptions& options,
                   std::int64_t position);
 
-// The target's tokens of the draft tokens, for Proposal::target_tokens: draft token i is target
-// token i + d2t[i]. Throws InvalidArgument on one that is not in the target's vocabulary.
-std::vector<std::int32_t> target_tokens_of(std::span<const std::int64_t> d2t,
-                                           int target_vocab_size);
-
 }  // namespace attune

@@ -9,14 +9,26 @@ namespace attune {
 Eagle3Drafter::Eagle3Drafter(Eagle3Head head, Device& device, StreamHandle stream)
     : head_(std::move(head)), device_(device), stream_(stream) {}
 
-void Eagle3Drafter::begin(std::int32_t) { head_.clear(); }
+void Eagle3Drafter::begin(std::int32_t) {
+  head_.clear();
+  follows_ = true;
+}
 
 void Eagle3Drafter::append(std::span<const std::int32_t> tokens, const TargetFeatures& features) {
-  head_.append(tokens, features.rows, features.row_stride, stream_);
+  const auto most = static_cast<std::size_t>(head_.max_rows());
+  DevicePtr rows = features.rows;
+  while (follows_ && !tokens.empty()) {
+    const std::size_t count = std::min(tokens.size(), most);
+    follows_ = head_.confirmed() + static_cast<int>(count) <= head_.max_tokens();
+    if (!follows_) return;
+    head_.append(tokens.first(count), rows, features.row_stride, stream_);
+    tokens = tokens.subspan(count);
+    rows += count * static_cast<std::size_t>(features.row_stride) * kBytesPerElement;
+  }
 }
 
 Proposal Eagle3Drafter::propose(int max_tokens, const SamplingOptions& options) {
-  if (head_.length() == 0) return {};
+  if (!follows_ || head_.length() == 0) return {};
   // The first token comes from the last slot, each further one from a slot more.
   const int room = std::min(head_.max_tokens() - head_.length() + 1, Eagle3Head::kMaxChain);
   const int num_tokens = std::min(max_tokens, room);
@@ -30,6 +42,10 @@ Proposal Eagle3Drafter::best_chain(int num_tokens) {
   Proposal proposal;
   proposal.tokens.resize(static_cast<std::size_t>(num_tokens));
   device_.copy_to_host(std::as_writable_bytes(std::span(proposal.tokens)), head_.chain(), stream_);
+  // Behind logits that are not numbers comes nothing of use.
+  const auto lost = std::find_if(proposal.tokens.begin(), proposal.tokens.end(),
+                                 [](std::int32_t token) { return token < 0; });
+  proposal.tokens.erase(lost, proposal.tokens.end());
   return proposal;
 }
 

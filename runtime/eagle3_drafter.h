@@ -8,7 +8,8 @@ namespace attune {
 
 class Eagle3Drafter final : public Drafter {
  public:
-  // Works on `stream`, on which the target's taps are written, too.
+  // Works on `stream`, on which the target's taps are written, too. Where a sequence outgrows the
+  // head's slots it proposes nothing any more.
   Eagle3Drafter(Eagle3Head head, Device& device, StreamHandle stream);
 
   std::span<const int> taps() const override { return head_.config().taps; }
@@ -24,6 +25,7 @@ class Eagle3Drafter final : public Drafter {
   Eagle3Head head_;
   Device& device_;
   StreamHandle stream_;
+  bool follows_ = true;  // the head has all confirmed tokens
 };
 
 }  // namespace attune

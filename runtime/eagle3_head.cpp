@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <map>
 
 #include <fmt/format.h>
@@ -87,8 +88,9 @@ Eagle3Weights invent(Device& device, const Eagle3Config& config, const Kernel& f
 }  // namespace
 
 struct Eagle3Head::State {
-  State(Engine& engine, const Eagle3Config& of, Eagle3Weights from, const Eagle3Options& asked,
-        const LinearLayers::Load& load);
+  // Makes all that can refuse the head or its options before `make_weights` is called.
+  State(Engine& engine, const Eagle3Config& of, const Eagle3Options& asked,
+        const LinearLayers::Load& load, const std::function<Eagle3Weights()>& make_weights);
 
   void prepare_attention(Engine& engine);
   void make_memory();
@@ -127,8 +129,8 @@ struct Eagle3Head::State {
   Device& device;
   const Eagle3Config config;
   const Eagle3Options options;
-  Eagle3Weights weights;
   LinearLayers linears;
+  Eagle3Weights weights;
   std::shared_ptr<const LoadedModule> residual_module, argmax_module, prologue_module;
   Kernel residual, embedding, argmax, prologue;
   std::map<int, Attention> steps;  // by rows
@@ -145,13 +147,10 @@ struct Eagle3Head::State {
   int last_row = 0;  // of `features`
 };
 
-Eagle3Head::State::State(Engine& engine, const Eagle3Config& of, Eagle3Weights from,
-                         const Eagle3Options& asked, const LinearLayers::Load& load)
-    : device(engine.device()),
-      config(of),
-      options(asked),
-      weights(std::move(from)),
-      linears(device, load, kEpilogues) {
+Eagle3Head::State::State(Engine& engine, const Eagle3Config& of, const Eagle3Options& asked,
+                         const LinearLayers::Load& load,
+                         const std::function<Eagle3Weights()>& make_weights)
+    : device(engine.device()), config(of), options(asked), linears(device, load, kEpilogues) {
   if (options.max_tokens < 1 || options.max_rows < 1 || options.max_round < 1 ||
       options.max_round > kMaxVerifyTokens || options.max_tokens > kMaxRopePositions) {
     throw InvalidArgument("cannot make a draft head",
@@ -159,10 +158,6 @@ Eagle3Head::State::State(Engine& engine, const Eagle3Config& of, Eagle3Weights f
                                       options.max_rows, options.max_round),
                           fmt::format("each is at least 1, max_round up to {}, max_tokens up to {}",
                                       kMaxVerifyTokens, kMaxRopePositions));
-  }
-  if (weights.embed_tokens == 0) {
-    throw InvalidArgument("the draft head has no embed_tokens", {},
-                          "pass those of its target model");
   }
   const Source steps_source = residual_source(config.hidden_size);
   residual_module = load(steps_source);
@@ -178,6 +173,11 @@ Eagle3Head::State::State(Engine& engine, const Eagle3Config& of, Eagle3Weights f
   state_writer->kernel = device.kernel(state_writer->module->module, "write_state", 0);
   writer = std::move(state_writer);
   prepare_attention(engine);
+  weights = make_weights();
+  if (weights.embed_tokens == 0) {
+    throw InvalidArgument("the draft head has no embed_tokens", {},
+                          "pass those of its target model");
+  }
   make_memory();
 }
 
@@ -344,23 +344,24 @@ Eagle3Head::Eagle3Head(Engine& engine, const Eagle3Config& config,
                        const Eagle3Tensors<TensorView>& weights, DevicePtr target_embedding,
                        const Eagle3Options& options)
     : state_(std::make_unique<State>(
-          engine, config, upload(engine.device(), weights, target_embedding), options,
-          [&](const Source& source) { return engine.load_module(source); })) {}
+          engine, config, options, [&](const Source& source) { return engine.load_module(source); },
+          [&] { return upload(engine.device(), weights, target_embedding); })) {}
 
 Eagle3Head Eagle3Head::random(Engine& engine, const Eagle3Config& config,
                               const Eagle3Options& options, std::uint64_t seed) {
   const auto load = [&](const Source& source) { return engine.load_module(source); };
-  const auto probe = load(probe_source(engine.device().info().arch));
-  const Kernel fill = engine.device().kernel(probe->module, "fill_noise", 0);
-  return Eagle3Head(std::make_unique<State>(
-      engine, config, invent(engine.device(), config, fill, seed), options, load));
+  return Eagle3Head(std::make_unique<State>(engine, config, options, load, [&] {
+    const auto probe = load(probe_source(engine.device().info().arch));
+    const Kernel fill = engine.device().kernel(probe->module, "fill_noise", 0);
+    return invent(engine.device(), config, fill, seed);
+  }));
 }
 
 void Eagle3Head::append(std::span<const std::int32_t> tokens, DevicePtr taps,
                         std::int64_t row_stride, StreamHandle stream) {
   State& s = *state_;
   const int width = s.config.num_taps() * s.config.target_hidden_size;
-  const int most = std::max(s.options.max_rows, s.options.max_round);
+  const int most = max_rows();
   const auto rows = static_cast<int>(tokens.size());
   if (rows < 1 || rows > most || confirmed_ + rows > s.options.max_tokens) {
     throw InvalidArgument("cannot append to a draft head's sequence",
@@ -403,12 +404,12 @@ void Eagle3Head::extend(std::int32_t token, StreamHandle stream) {
 }
 
 int Eagle3Head::max_tokens() const { return state_->options.max_tokens; }
+int Eagle3Head::max_rows() const {
+  return std::max(state_->options.max_rows, state_->options.max_round);
+}
 const Eagle3Config& Eagle3Head::config() const { return state_->config; }
 DevicePtr Eagle3Head::logits() const { return state_->logits.ptr(); }
 DevicePtr Eagle3Head::chain() const { return state_->chain.ptr(); }
-DevicePtr Eagle3Head::features() const {
-  return state_->row_of(state_->features, state_->last_row);
-}
 std::span<const std::int32_t> Eagle3Head::target_tokens() const {
   return state_->weights.target_tokens;
 }

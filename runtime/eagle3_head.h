@@ -1,7 +1,7 @@
 // An EAGLE-3 draft head on the device: one layer that joins a feature of the target with the token
 // behind it. Slot p of its sequence is made of the feature of position p and of token p + 1, and
 // proposes token p + 2.
-// Source: gemma4.md 6; vLLM's llama_eagle3 (Apache-2.0) has the same form.
+// Source: Li et al., "EAGLE-3", 2025; vLLM's llama_eagle3 (Apache-2.0) has the same form.
 #pragma once
 
 #include <cstdint>
@@ -51,12 +51,13 @@ class Eagle3Head {
 
   static constexpr int kMaxChain = 64;
 
-  int length() const { return length_; }  // slots
+  int length() const { return length_; }        // slots
+  int confirmed() const { return confirmed_; }  // of them, by append()
   int max_tokens() const;
+  int max_rows() const;  // of an append
   const Eagle3Config& config() const;
   // Of the last slot.
-  DevicePtr logits() const;    // float [draft_vocab_size]
-  DevicePtr features() const;  // bf16 [hidden_size]
+  DevicePtr logits() const;  // float [draft_vocab_size]
   // Tokens of the target, of the first of the largest logits: that of the last append, then those of
   // the extends behind it.
   DevicePtr chain() const;

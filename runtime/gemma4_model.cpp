@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 
 #include <fmt/format.h>
 
@@ -31,6 +32,12 @@ void require_taps(const std::vector<int>& taps, int num_layers) {
   }
 }
 
+// `config` itself.
+const ModelConfig& served(const ModelConfig& config) {
+  require_served(config);
+  return config;
+}
+
 // The kernel that packs weights, where they are to be packed.
 struct PackingKernel {
   PackingKernel(Device& device, LinearWeights weights, const LinearLayers::Load& load)
@@ -46,8 +53,10 @@ struct PackingKernel {
 }  // namespace
 
 struct Gemma4Model::State {
-  State(Engine& engine, const ModelConfig& of, Gemma4Weights from, Gemma4ModelOptions asked,
-        LinearLayers::Load load);
+  // Makes all that can refuse the model or its options before `make_weights` is called.
+  using MakeWeights = std::function<Gemma4Weights(const MatrixFormat&)>;
+  State(Engine& engine, const ModelConfig& of, Gemma4ModelOptions asked,
+        const LinearLayers::Load& load, const MakeWeights& make_weights);
 
   void make_activations();
   void step(Gemma4Session& session, bool is_prefill, int num_tokens, StreamHandle stream);
@@ -79,9 +88,9 @@ struct Gemma4Model::State {
   Device& device;
   const ModelConfig config;
   const Gemma4ModelOptions options;
-  Gemma4Weights weights;
-  Gemma4Attention attention;
   LinearLayers linears;
+  Gemma4Attention attention;
+  Gemma4Weights weights;
   std::shared_ptr<const LoadedModule> residual_module, argmax_module;
   Kernel residual, embedding, argmax;
 
@@ -90,19 +99,14 @@ struct Gemma4Model::State {
   DeviceMem ids, logits, best;
 };
 
-Gemma4Model::State::State(Engine& engine, const ModelConfig& of, Gemma4Weights from,
-                          Gemma4ModelOptions asked, LinearLayers::Load load)
+Gemma4Model::State::State(Engine& engine, const ModelConfig& of, Gemma4ModelOptions asked,
+                          const LinearLayers::Load& load, const MakeWeights& make_weights)
     : device(engine.device()),
-      config(of),
+      config(served(of)),
       options(std::move(asked)),
-      weights(std::move(from)),
-      attention(engine, config.geometry, options.attention),
-      linears(device, load, kEpilogues, options.weights) {
+      linears(device, load, kEpilogues, options.weights),
+      attention(engine, config.geometry, options.attention) {
   require_taps(options.taps, config.num_layers());
-  for (int idx = 0; idx < config.num_layers(); ++idx) {
-    const auto& layer = weights.layers[static_cast<std::size_t>(idx)];
-    attention.set_norm_weights(idx, layer.q_norm, layer.k_norm);
-  }
   const Source steps = residual_source(config.hidden_size());
   residual_module = load(steps);
   residual = device.kernel(residual_module->module, steps.symbols[0], 0);
@@ -111,6 +115,12 @@ Gemma4Model::State::State(Engine& engine, const ModelConfig& of, Gemma4Weights f
   argmax_module = load(largest);
   argmax = device.kernel(argmax_module->module, largest.symbols.front(), 0);
   make_activations();
+  const PackingKernel packing(device, options.weights, load);
+  weights = make_weights(packing.format);
+  for (int idx = 0; idx < config.num_layers(); ++idx) {
+    const auto& layer = weights.layers[static_cast<std::size_t>(idx)];
+    attention.set_norm_weights(idx, layer.q_norm, layer.k_norm);
+  }
 }
 
 int Gemma4Model::State::qkv_width(int layer_idx) const {
@@ -259,23 +269,23 @@ Gemma4Model::Gemma4Model(Gemma4Model&&) noexcept = default;
 Gemma4Model::~Gemma4Model() = default;
 
 Gemma4Model::Gemma4Model(Engine& engine, const ModelConfig& config,
-                         const ModelTensors<TensorView>& weights, Gemma4ModelOptions options) {
-  const auto load = [&](const Source& source) { return engine.load_module(source); };
-  const PackingKernel packing(engine.device(), options.weights, load);
-  state_ = std::make_unique<State>(engine, config,
-                                   upload_weights(engine.device(), config, weights, packing.format),
-                                   std::move(options), load);
-}
+                         const ModelTensors<TensorView>& weights, Gemma4ModelOptions options)
+    : state_(std::make_unique<State>(
+          engine, config, std::move(options),
+          [&](const Source& source) { return engine.load_module(source); },
+          [&](const MatrixFormat& format) {
+            return upload_weights(engine.device(), weights, format);
+          })) {}
 
 Gemma4Model Gemma4Model::random(Engine& engine, const ModelConfig& config,
                                 Gemma4ModelOptions options, std::uint64_t seed) {
   const auto load = [&](const Source& source) { return engine.load_module(source); };
-  const PackingKernel packing(engine.device(), options.weights, load);
-  const auto probe = load(probe_source(engine.device().info().arch));
-  const Kernel fill = engine.device().kernel(probe->module, "fill_noise", 0);
   return Gemma4Model(std::make_unique<State>(
-      engine, config, random_weights(engine.device(), config, fill, packing.format, seed),
-      std::move(options), load));
+      engine, config, std::move(options), load, [&](const MatrixFormat& format) {
+        const auto probe = load(probe_source(engine.device().info().arch));
+        const Kernel fill = engine.device().kernel(probe->module, "fill_noise", 0);
+        return random_weights(engine.device(), config, fill, format, seed);
+      }));
 }
 
 Gemma4Session Gemma4Model::open_session() { return state_->attention.open_session(); }
@@ -305,7 +315,6 @@ const ModelConfig& Gemma4Model::config() const { return state_->config; }
 const Gemma4ModelOptions& Gemma4Model::options() const { return state_->options; }
 Device& Gemma4Model::device() const { return state_->device; }
 DevicePtr Gemma4Model::embed_tokens() const { return state_->weights.embed_tokens; }
-DevicePtr Gemma4Model::tokens() const { return state_->ids.ptr(); }
 DevicePtr Gemma4Model::logits() const { return state_->logits.ptr(); }
 DevicePtr Gemma4Model::best() const { return state_->best.ptr(); }
 TargetFeatures Gemma4Model::features() const {

@@ -5,7 +5,7 @@
 //   Gemma4Session session = model.open_session();
 //   model.set_tokens(prompt, stream);  model.prefill(session, prompt.size(), stream);
 //   session.commit(prompt.size(), stream);
-//   model.verify(session, 1, stream);  session.commit(1, stream);
+//   model.set_tokens(next, stream);  model.verify(session, 1, stream);  session.commit(1, stream);
 //
 // runtime/generate.h is the loop of it.
 //
@@ -64,9 +64,8 @@ class Gemma4Model {
   const Gemma4ModelOptions& options() const;
   Device& device() const;
   DevicePtr embed_tokens() const;  // bf16 [vocab_size, hidden_size]
-  DevicePtr tokens() const;        // int [longest step], as set_tokens writes them
   DevicePtr logits() const;        // float [max_verify, vocab_size], after the softcap
-  DevicePtr best() const;          // int [max_verify]: the first of the largest logits
+  DevicePtr best() const;          // int [max_verify]: the first of the largest logits, or -1: NaN
   // The residual streams of the last step; no rows where none are kept.
   TargetFeatures features() const;
   std::size_t weight_bytes() const;

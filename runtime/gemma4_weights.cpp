@@ -23,9 +23,8 @@ void require_served(const ModelConfig& config) {
                         "only dense models without per-layer inputs are served: 31B and 12B");
 }
 
-Gemma4Weights upload_weights(Device& device, const ModelConfig& config,
-                             const ModelTensors<TensorView>& tensors, const MatrixFormat& format) {
-  require_served(config);
+Gemma4Weights upload_weights(Device& device, const ModelTensors<TensorView>& tensors,
+                             const MatrixFormat& format) {
   Gemma4Weights weights;
   WeightUploader upload(device, format, &weights.memory);
   weights.embed_tokens = upload.plain(tensors.embed_tokens);
@@ -53,7 +52,6 @@ Gemma4Weights upload_weights(Device& device, const ModelConfig& config,
 
 Gemma4Weights random_weights(Device& device, const ModelConfig& config, const Kernel& fill,
                              const MatrixFormat& format, std::uint64_t seed) {
-  require_served(config);
   Gemma4Weights weights;
   WeightInventor make(device, fill, format, seed, &weights.memory);
   const int hidden = config.hidden_size();

@@ -1,13 +1,9 @@
 // The weights of a Gemma 4 model in device memory, as its kernels take them.
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <span>
 #include <vector>
 
 #include "jit/device.h"
-#include "runtime/prepared.h"
 #include "runtime/weight_memory.h"
 #include "runtime/weights.h"
 
@@ -33,9 +29,9 @@ struct Gemma4Weights {
 // Throws InvalidArgument for models with experts or per-layer inputs, which are not served yet.
 void require_served(const ModelConfig& config);
 
-// Waits for the copies.
-Gemma4Weights upload_weights(Device& device, const ModelConfig& config,
-                             const ModelTensors<TensorView>& tensors, const MatrixFormat& format);
+// Of a model that is served. Waits for the copies.
+Gemma4Weights upload_weights(Device& device, const ModelTensors<TensorView>& tensors,
+                             const MatrixFormat& format);
 
 // Normal numbers from a hash of the seed, by `fill`, a kernel "fill_noise" (jit/source.h), where they
 // are many. Norms and scalars are close to what keeps logits in the range of the softcap.

@@ -18,6 +18,30 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+// A step that is forgotten unless it is committed.
+class StepGuard {
+ public:
+  StepGuard(Gemma4Session& session, StreamHandle stream) : session_(session), stream_(stream) {}
+  StepGuard(const StepGuard&) = delete;
+  StepGuard& operator=(const StepGuard&) = delete;
+  ~StepGuard() {
+    if (is_closed_) return;
+    try {
+      session_.commit(0, stream_);
+    } catch (...) {  // the step was not open
+    }
+  }
+  void commit(int num_tokens) {
+    session_.commit(num_tokens, stream_);
+    is_closed_ = true;
+  }
+
+ private:
+  Gemma4Session& session_;
+  StreamHandle stream_;
+  bool is_closed_ = false;
+};
+
 GenerateEnd end_of(StopReason reason) {
   switch (reason) {
     case StopReason::kStopToken:
@@ -69,6 +93,12 @@ std::vector<float> Generator::read_logits(int rows) const {
 std::vector<std::int32_t> Generator::read_best(int rows) const {
   std::vector<std::int32_t> best(static_cast<std::size_t>(rows));
   model_.device().copy_to_host(std::as_writable_bytes(std::span(best)), model_.best(), stream_);
+  const auto lost = std::find(best.begin(), best.end(), -1);
+  if (lost != best.end()) {
+    throw Error("the model's logits are not numbers",
+                fmt::format("row={} of {} length={}", lost - best.begin(), rows, session_.length()),
+                "look at the checkpoint: NaN comes from its weights, or from too large ones");
+  }
   return best;
 }
 
@@ -85,58 +115,77 @@ Acceptance Generator::judge(const Proposal& proposal, const SamplingOptions& opt
   return accept({logits, model_.config().vocab_size}, proposal, options, position);
 }
 
-// The first token behind the prompt. Rows of features are given to the drafter with the tokens behind
-// them, of which the last is not known before the target has said it.
-std::int32_t Generator::prefill(std::span<const std::int32_t> prompt,
-                                const GenerateOptions& options) {
+// Rows of features are given to the drafter with the tokens behind them, of which the last is not known
+// before the target has said it; those of the last chunk are left to the caller.
+Generator::Prefilled Generator::prefill(std::span<const std::int32_t> prompt,
+                                        const GenerateOptions& options) {
   const auto length = static_cast<int>(prompt.size());
   if (drafter_ != nullptr) drafter_->begin(prompt.front());
-  std::int32_t next = 0;
-  for (int at = 0; at < length;) {
+  for (int at = 0;;) {
     const int count =
         std::min({length - at, model_.options().attention.max_prefill, session_.largest_step()});
-    model_.set_tokens(prompt.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(count)),
-                      stream_);
+    const std::span<const std::int32_t> chunk =
+        prompt.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(count));
+    StepGuard guard(session_, stream_);
+    model_.set_tokens(chunk, stream_);
     model_.prefill(session_, count, stream_);
-    session_.commit(count, stream_);
+    guard.commit(count);
     at += count;
-    const bool is_last = at == length;
-    if (is_last) next = judge({}, options.sampling, length).next_token;
-    if (drafter_ == nullptr) continue;
-    std::vector<std::int32_t> behind(prompt.begin() + at - count + 1, prompt.begin() + at);
-    behind.push_back(is_last ? next : prompt[static_cast<std::size_t>(at)]);
-    drafter_->append(behind, model_.features());
+    std::vector<std::int32_t> behind(chunk.begin() + 1, chunk.end());
+    if (at == length) {
+      behind.push_back(judge({}, options.sampling, length).next_token);
+      return {behind.back(), std::move(behind)};
+    }
+    behind.push_back(prompt[static_cast<std::size_t>(at)]);
+    if (drafter_ != nullptr) drafter_->append(behind, model_.features());
   }
-  return next;
 }
 
-// Runs the first num_tokens of the model's tokens; the caller commits.
-void Generator::step(int num_tokens, bool cuda_graph) {
-  if (!cuda_graph) return model_.verify(session_, num_tokens, stream_);
-  Graph& graph = graphs_[num_tokens];
-  if (!graph) {
+// Captures the steps of 1 to most_tokens tokens that have not been yet.
+void Generator::capture(int most_tokens) {
+  for (int num_tokens = 1; num_tokens <= std::min(most_tokens, session_.largest_step());
+       ++num_tokens) {
+    if (graphs_.contains(num_tokens)) continue;
+    StepGuard guard(session_, stream_);
     session_.begin_step(num_tokens, stream_);
-    graph = model_.device().capture(stream_, [&] { model_.verify(session_, num_tokens, stream_); });
-    session_.commit(0, stream_);
+    graphs_[num_tokens] =
+        model_.device().capture(stream_, [&] { model_.verify(session_, num_tokens, stream_); });
+    guard.commit(0);
   }
+}
+
+// The first num_tokens of the model's tokens; the caller commits.
+void Generator::step(int num_tokens, bool cuda_graph) {
+  const auto graph = graphs_.find(num_tokens);
+  if (!cuda_graph || graph == graphs_.end()) return model_.verify(session_, num_tokens, stream_);
   session_.begin_step(num_tokens, stream_);
-  model_.device().launch(graph, stream_);
+  model_.device().launch(graph->second, stream_);
+}
+
+void Generator::check(const GenerateOptions& options) const {
+  check_sampling(options.sampling);
+  const int most = model_.options().attention.max_verify - 1;
+  if (drafter_ != nullptr && (options.chain < 1 || options.chain > most)) {
+    throw InvalidArgument(
+        "cannot draft chains of this length",
+        fmt::format("chain={} max_verify={}", options.chain, most + 1),
+        most < 1 ? "make the model with max_verify above 1" : fmt::format("it is 1 to {}", most));
+  }
+  if (options.cuda_graph && stream_ == nullptr) {
+    throw InvalidArgument("cannot capture steps", "stream=default",
+                          "make the generator with a stream of its own, or switch cuda_graph off");
+  }
 }
 
 GenerateResult Generator::run(std::span<const std::int32_t> prompt,
                               const GenerateOptions& options) {
-  const Gemma4Options& limits = model_.options().attention;
-  check_sampling(options.sampling);
-  if (drafter_ != nullptr && (options.chain < 1 || options.chain >= limits.max_verify)) {
-    throw InvalidArgument("cannot draft chains of this length",
-                          fmt::format("chain={} max_verify={}", options.chain, limits.max_verify),
-                          fmt::format("it is 1 to {}", limits.max_verify - 1));
-  }
+  check(options);
   const StopRule stop({.prompt_length = static_cast<int>(prompt.size()),
                        .max_new_tokens = options.max_new_tokens,
-                       .max_tokens = limits.max_tokens},
+                       .max_tokens = model_.options().attention.max_tokens},
                       options.stop_tokens);
   session_.rollback(session_.length(), stream_);
+  if (options.cuda_graph) capture(drafter_ == nullptr ? 1 : options.chain + 1);
 
   GenerateResult result;
   const auto emit = [&](std::span<const std::int32_t> tokens) {
@@ -153,42 +202,50 @@ GenerateResult Generator::run(std::span<const std::int32_t> prompt,
   };
 
   const Stopwatch prefill_watch;
-  const std::int32_t first = prefill(prompt, options);
+  Prefilled prefilled = prefill(prompt, options);
   result.prefill_s = prefill_watch.seconds();
   const Stopwatch decode_watch;
-  bool goes_on = emit(std::span(&first, 1));
+  bool goes_on = emit(std::span(&prefilled.token, 1));
+  std::vector<std::int32_t> confirmed = std::move(prefilled.behind);
   while (goes_on) {
     const auto num_emitted = static_cast<int>(result.tokens.size());
-    Proposal proposal;
-    if (drafter_ != nullptr) {
-      const Stopwatch watch;
-      proposal = drafter_->propose(stop.chain_length(options.chain, num_emitted), options.sampling);
-      result.draft_s += watch.seconds();
-    }
-    const Stopwatch watch;
+    const Stopwatch draft_watch;
+    const Proposal proposal =
+        draft(confirmed, stop.chain_length(options.chain, num_emitted), options.sampling);
+    if (drafter_ != nullptr) result.draft_s += draft_watch.seconds();
+
+    const Stopwatch verify_watch;
     std::vector<std::int32_t> ids = {result.tokens.back()};
     ids.insert(ids.end(), proposal.tokens.begin(), proposal.tokens.end());
+    StepGuard guard(session_, stream_);
     model_.set_tokens(ids, stream_);
     step(static_cast<int>(ids.size()), options.cuda_graph);
     const auto position = static_cast<std::int64_t>(prompt.size()) + num_emitted;
     const Acceptance accepted = judge(proposal, options.sampling, position);
-    session_.commit(accepted.num_accepted + 1, stream_);
-    result.verify_s += watch.seconds();
+    guard.commit(accepted.num_accepted + 1);
+    result.verify_s += verify_watch.seconds();
 
-    std::vector<std::int32_t> confirmed(proposal.tokens.begin(),
-                                        proposal.tokens.begin() + accepted.num_accepted);
+    confirmed.assign(proposal.tokens.begin(), proposal.tokens.begin() + accepted.num_accepted);
     confirmed.push_back(accepted.next_token);
     goes_on = emit(confirmed);
     result.stats.add_round(proposal.size(), accepted.num_accepted,
                            static_cast<int>(result.tokens.size()) - num_emitted);
-    if (goes_on && drafter_ != nullptr) {
-      const Stopwatch append_watch;
-      drafter_->append(confirmed, model_.features());
-      result.draft_s += append_watch.seconds();
-    }
   }
   result.decode_s = decode_watch.seconds();
   return result;
+}
+
+// Gives the drafter what was confirmed since it was asked last, and asks it.
+Proposal Generator::draft(std::span<const std::int32_t> confirmed, int most,
+                          const SamplingOptions& options) {
+  if (drafter_ == nullptr) return {};
+  drafter_->append(confirmed, model_.features());
+  Proposal proposal = drafter_->propose(most, options);
+  if (proposal.size() > most) {
+    throw InvalidArgument("a drafter proposed more than it was asked for",
+                          fmt::format("proposed={} asked={}", proposal.size(), most));
+  }
+  return proposal;
 }
 
 }  // namespace attune

@@ -24,7 +24,7 @@ struct GenerateOptions {
       4;  // proposals of a round, 1 to the model's max_verify - 1; no matter without a drafter
   int max_new_tokens = 128;
   std::vector<std::int32_t> stop_tokens;
-  bool cuda_graph = true;  // replays a captured step for each number of tokens
+  bool cuda_graph = true;  // replays a captured step for each number of tokens; needs a stream
   // What each round emits, as it does; false ends the run.
   std::function<bool(std::span<const std::int32_t>)> on_tokens;
 };
@@ -37,7 +37,7 @@ struct GenerateResult {
   GenerateEnd end = GenerateEnd::kMaxNewTokens;
   SpeculationStats stats;
   // Wall clock of the host, which waits for each step.
-  double prefill_s = 0;              // to the first token
+  double prefill_s = 0;              // to the first token; steps are captured before
   double decode_s = 0;               // all rounds
   double verify_s = 0, draft_s = 0;  // of them
 };
@@ -50,12 +50,20 @@ class Generator {
   Generator(Gemma4Model& model, Drafter* drafter, StreamHandle stream);
 
   // Throws InvalidArgument for an empty prompt, one that leaves no room in the model's max_tokens,
-  // ids outside of the vocabulary, and options out of range.
+  // ids outside of the vocabulary, and options out of range; Error when logits are NaN. A run that
+  // throws leaves the generator as good as new.
   GenerateResult run(std::span<const std::int32_t> prompt, const GenerateOptions& options);
 
  private:
-  std::int32_t prefill(std::span<const std::int32_t> prompt, const GenerateOptions& options);
+  struct Prefilled {
+    std::int32_t token;                // the first one behind the prompt
+    std::vector<std::int32_t> behind;  // tokens behind the positions of the last chunk
+  };
+  void check(const GenerateOptions& options) const;
+  Prefilled prefill(std::span<const std::int32_t> prompt, const GenerateOptions& options);
+  void capture(int most_tokens);
   void step(int num_tokens, bool cuda_graph);
+  Proposal draft(std::span<const std::int32_t> confirmed, int most, const SamplingOptions& options);
   Acceptance judge(const Proposal& proposal, const SamplingOptions& options, std::int64_t position);
   std::vector<float> read_logits(int rows) const;
   std::vector<std::int32_t> read_best(int rows) const;

@@ -4,24 +4,41 @@
 
 #include <fmt/format.h>
 
+#include "common/error.h"
+#include "jit/host/host_target.h"
 #include "jit/model_source.h"
 
 namespace attune {
 namespace {
 
-// Rows of a slot: one pass for the 41 rows that an H200's CTA has of 5376.
-constexpr int kBlockN = 48;
-constexpr int kMostStages = 4;
-
-// As many slots as an SM's shared memory holds.
+// The most rows of a slot, so that a CTA needs few passes (one for the 41 rows that an H200's CTA has of
+// 5376), with which two slots of every warp find room: one is multiplied while the other is filled.
 KernelConfig config_for(int block_m, LinearWeights weights, const DeviceInfo& device) {
+  constexpr int kMostStages = 4;
   KernelConfig config{
-      .block_m = block_m, .block_n = kBlockN, .num_stages = kMostStages, .num_warps = kLinearWarps};
-  while (config.num_stages > 1 &&
-         linear_smem_bytes(config, weights) > device.max_smem_per_block_bytes) {
-    --config.num_stages;
+      .block_m = block_m, .block_n = 48, .num_stages = 1, .num_warps = kLinearWarps};
+  for (const int block_n : {48, 32, 16}) {
+    config.block_n = block_n;
+    for (config.num_stages = kMostStages; config.num_stages >= 2; --config.num_stages) {
+      if (linear_smem_bytes(config, weights) <= device.max_smem_per_block_bytes) return config;
+    }
   }
-  return config;
+  config.num_stages = 1;
+  if (linear_smem_bytes(config, weights) <= device.max_smem_per_block_bytes) return config;
+  throw DeviceUnavailable(
+      "this GPU cannot run linear layers",
+      fmt::format("gpu={} smem_bytes={} limit={}", device.name, linear_smem_bytes(config, weights),
+                  device.max_smem_per_block_bytes),
+      "use bf16 weights, or a GPU with more shared memory");
+}
+
+// Tiles come by bulk tensor copies.
+void require_tensor_copies(const DeviceInfo& device) {
+  constexpr int kFirst = 90;
+  if (is_host_arch(device.arch) || device.compute_capability() >= kFirst) return;
+  throw DeviceUnavailable("this GPU cannot run linear layers",
+                          fmt::format("gpu={} arch={}", device.name, device.arch),
+                          "a model needs sm_90 or later; attention alone runs from sm_80 on");
 }
 
 }  // namespace
@@ -29,6 +46,7 @@ KernelConfig config_for(int block_m, LinearWeights weights, const DeviceInfo& de
 LinearLayers::LinearLayers(Device& device, const Load& load,
                            std::span<const LinearEpilogue> epilogues, LinearWeights weights)
     : device_(device), weights_(weights) {
+  require_tensor_copies(device.info());
   for (const LinearEpilogue epilogue : epilogues) {
     for (const int block_m : {kMmaTokens, kMaxLinearTokens}) {
       Loaded& loaded = kernels_[{epilogue, block_m}];

@@ -1,6 +1,6 @@
 // Finds    the first index of the largest value of each row. NaN is never the largest; a row of
-//          nothing else gives 0.
-// Grid     one CTA a row. Threads: kArgmaxThreads, each with every kArgmaxThreads-th four columns.
+//          nothing else gives -1.
+// Grid     one CTA a row. Threads: kArgmaxThreads, each with every kArgmaxThreads-th column.
 #pragma once
 
 #include "templates/config.h"
@@ -26,7 +26,8 @@ __device__ __forceinline__ void argmax(const ArgmaxParams& p) {
   griddepcontrol_wait();
   griddepcontrol_launch_dependents();
   const float* const row = p.logits + blockIdx.x * p.stride;
-  Largest best{negative_infinity(), 0};
+  constexpr int kNone = 0x7fffffff;
+  Largest best{negative_infinity(), kNone};
   const auto consider = [&](const Largest& other) {
     if (best.yields_to(other)) best = other;
   };
@@ -39,7 +40,8 @@ __device__ __forceinline__ void argmax(const ArgmaxParams& p) {
   __syncthreads();
   if (threadIdx.x != 0) return;
   for (int i = 1; i < kArgmaxThreads / kWarpSize; ++i) consider(of_warps[i]);
-  p.out[blockIdx.x] = p.map == nullptr ? best.index : p.map[best.index];
+  const int index = best.index == kNone ? -1 : best.index;
+  p.out[blockIdx.x] = p.map == nullptr || index < 0 ? index : p.map[index];
 }
 
 }  // namespace attune

@@ -42,7 +42,7 @@ struct ResidualParams {
   uint16* tap;                // bf16 [num_tokens, hidden], a copy of h
   int64 from_stride, out_stride, tap_stride;
 
-  const int* tokens;        // [num_tokens]
+  const int* tokens;        // [num_tokens]; a negative one, which argmax gives for NaN, counts as 0
   const uint16* embedding;  // bf16 [vocabulary, hidden]
   float embedding_scale;
 
@@ -59,7 +59,7 @@ struct QuantizeParams {
   int first_row;    // of the launch: a grid has 65535 rows at most
 };
 
-// The first index of the largest value of each row, or what `map` has for it.
+// The first index of the largest value of each row, or what `map` has for it; -1 for a row of NaN.
 struct ArgmaxParams {
   const float* logits;  // [rows, columns]
   int64 stride;

@@ -6,7 +6,7 @@
 // Sync      griddepcontrol_wait: branch and stream are visible. Weights do not change and are loaded
 //           before it.
 // Bits      of a token depend on its values only.
-// Source    gemma4.md 2.1 to 2.3.
+// Source    transformers' Gemma 4 (Apache-2.0), for what is rounded where.
 #pragma once
 
 #include "templates/config.h"
@@ -106,7 +106,7 @@ __device__ __forceinline__ void residual(const ResidualParams& p) {
 
   Row h;
   if constexpr (kEmbeds) {
-    h.load(p.embedding + static_cast<int64>(p.tokens[token]) * p.hidden, p.hidden);
+    h.load(p.embedding + static_cast<int64>(max(p.tokens[token], 0)) * p.hidden, p.hidden);
     h.change([&](float x, int, int) { return round_bf16(__fmul_rn(x, p.embedding_scale)); });
   } else {
     h.load(p.from + token * p.from_stride, p.hidden);

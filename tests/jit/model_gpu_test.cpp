@@ -17,43 +17,48 @@ class ModelGpuTest : public GpuTest {
   }
 };
 
-struct LoadedLinear {
-  LoadedLinear(Device& on, const Compiler& compiler, const KernelConfig& config,
-               LinearEpilogue epilogue)
-      : device(on),
-        source(linear_source(config, epilogue)),
-        module(on.load(compiler.compile(source, on.info().arch))) {
-    linear.config = config;
-    linear.kernel =
-        on.kernel(module, source.symbols.front(), linear_smem_bytes(config, LinearWeights::kBf16));
-  }
-  std::vector<std::uint16_t> run(const LinearProblem& problem) {
-    linear.shape = problem.shape;
-    linear.plan = plan_linear(problem.shape, linear.config, device.info().num_sms);
-    return run_linear<std::uint16_t>(device, linear, problem);
-  }
-  Device& device;
-  Source source;
-  Module module;
-  LinearKernel linear;
-};
-
 // Shares of more than one pass, panels that are no multiple of the warps, a last one that is not
 // whole.
 const std::vector<LinearShape> kShapes = {{5376, 64}, {1057, 2056}, {5, 8}, {6500, 584}};
 
+// The configs that models are served with on an H200, and a small one.
+struct ServedConfig {
+  KernelConfig config;
+  LinearWeights weights;
+};
+constexpr ServedConfig kConfigs[] = {{{8, 48, 3, 8}, LinearWeights::kBf16},
+                                     {{16, 48, 3, 8}, LinearWeights::kBf16},
+                                     {{16, 16, 5, 8}, LinearWeights::kBf16},
+                                     {{8, 48, 2, 8}, LinearWeights::kInt4},
+                                     {{16, 32, 2, 8}, LinearWeights::kInt4}};
+
 TEST_F(ModelGpuTest, LinearGivesTheProductRoundedOnce) {
-  for (const KernelConfig& config : {KernelConfig{8, 48, 4, 8}, KernelConfig{16, 16, 5, 8}}) {
-    for (const auto epilogue : {LinearEpilogue::kStore, LinearEpilogue::kGeglu}) {
-      LoadedLinear loaded(device(), compiler(), config, epilogue);
+  for (const auto& [config, weights] : kConfigs) {
+    for (const auto epilogue :
+         {LinearEpilogue::kStore, LinearEpilogue::kGeglu, LinearEpilogue::kSwiglu}) {
+      LoadedLinear loaded(device(), compiler(), config, epilogue, weights);
       for (LinearShape shape : kShapes) {
-        SCOPED_TRACE(text_of(config) + " " + std::to_string(shape.out_features));
+        SCOPED_TRACE(loaded.source.symbols.front() + " " + std::to_string(shape.out_features));
         shape.epilogue = epilogue;
-        const LinearProblem problem(shape, config.block_m - 1, 5);
-        expect_right(problem, loaded.run(problem));
+        LinearProblem problem(shape, config.block_m - 1, 5);
+        if (weights == LinearWeights::kInt4) problem.pack();
+        expect_right(problem,
+                     run_linear<std::uint16_t>(
+                         device(), loaded.of(problem.shape, device().info().num_sms), problem));
+        if (HasFailure()) return;
       }
     }
   }
+}
+
+TEST_F(ModelGpuTest, CapsLogits) {
+  LoadedLinear loaded(device(), compiler(), {8, 48, 3, 8}, LinearEpilogue::kLogits);
+  expect_right_logits(device(), &loaded);
+}
+
+TEST_F(ModelGpuTest, PacksAsTheReferenceDoes) {
+  const Module module = load(quantize_source());
+  expect_right_quantize(device(), device().kernel(module, "quantize_int4", 0));
 }
 
 TEST_F(ModelGpuTest, BitsOfATokenAreThoseOfTheHostDevice) {
@@ -70,12 +75,14 @@ TEST_F(ModelGpuTest, BitsOfATokenAreThoseOfTheHostDevice) {
   LinearProblem one = all;
   one.num_tokens = 1;
   one.input.resize(one.shape.in_features);
-  LoadedLinear on_host(*host, *host_compiler, {16, 32, 2, 8}, LinearEpilogue::kStore);
-  LoadedLinear on_gpu(device(), compiler(), {16, 48, 3, 8}, LinearEpilogue::kStore);
-  LoadedLinear alone(device(), compiler(), {8, 16, 5, 8}, LinearEpilogue::kStore);
-  const std::vector<std::uint16_t> expected = on_host.run(all);
-  EXPECT_EQ(on_gpu.run(all), expected);
-  const std::vector<std::uint16_t> bits = alone.run(one);
+  const auto run = [](Device& on, const Compiler& with, const KernelConfig& config,
+                      const LinearProblem& problem) {
+    LoadedLinear loaded(on, with, config, LinearEpilogue::kStore);
+    return run_linear<std::uint16_t>(on, loaded.of(problem.shape, on.info().num_sms), problem);
+  };
+  const std::vector<std::uint16_t> expected = run(*host, *host_compiler, {16, 32, 2, 8}, all);
+  EXPECT_EQ(run(device(), compiler(), {16, 48, 3, 8}, all), expected);
+  const std::vector<std::uint16_t> bits = run(device(), compiler(), {8, 16, 5, 8}, one);
   EXPECT_TRUE(std::equal(bits.begin(), bits.end(), expected.begin()));
 }
 

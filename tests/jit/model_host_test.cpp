@@ -9,25 +9,6 @@ namespace {
 
 constexpr KernelConfig kSmallConfig{.block_m = 8, .block_n = 16, .num_stages = 1, .num_warps = 8};
 
-struct LoadedLinear {
-  LoadedLinear(const HostBench& bench, const KernelConfig& config, LinearEpilogue epilogue,
-               LinearWeights weights = LinearWeights::kBf16)
-      : source(linear_source(config, epilogue, weights)),
-        module(bench.device->load(bench.compile(source))) {
-    linear.config = config;
-    linear.kernel =
-        bench.device->kernel(module, source.symbols.front(), linear_smem_bytes(config, weights));
-  }
-  const LinearKernel& of(const LinearShape& shape, int num_sms) {
-    linear.shape = shape;
-    linear.plan = plan_linear(shape, linear.config, num_sms);
-    return linear;
-  }
-  Source source;
-  Module module;
-  LinearKernel linear;
-};
-
 // Fewer panels than warps and more, a last panel that is not whole, fewer outputs than a CTA is
 // worth, shares and passes of unequal sizes.
 const std::vector<LinearShape> kShapes = {{64, 64},   {41, 96},   {5, 8},
@@ -37,7 +18,7 @@ class LinearHostTest : public testing::TestWithParam<KernelConfig> {};
 
 TEST_P(LinearHostTest, GivesTheProductRoundedOnce) {
   const HostBench bench({.target = checked_target()});
-  LoadedLinear loaded(bench, GetParam(), LinearEpilogue::kStore);
+  LoadedLinear loaded(*bench.device, *bench.compiler, GetParam(), LinearEpilogue::kStore);
   unsigned seed = 1;
   for (const LinearShape& shape : kShapes) {
     for (const int num_sms : {1, 3, 132}) {
@@ -54,12 +35,14 @@ TEST_P(LinearHostTest, GivesTheProductRoundedOnce) {
 
 TEST_P(LinearHostTest, GivesGatedOutputs) {
   const HostBench bench({.target = checked_target()});
-  LoadedLinear loaded(bench, GetParam(), LinearEpilogue::kGeglu);
-  unsigned seed = 100;
-  for (LinearShape shape : kShapes) {
-    shape.epilogue = LinearEpilogue::kGeglu;
-    const LinearProblem problem(shape, GetParam().block_m, seed++);
-    expect_right(problem, run_linear<std::uint16_t>(*bench.device, loaded.of(shape, 5), problem));
+  for (const auto epilogue : {LinearEpilogue::kGeglu, LinearEpilogue::kSwiglu}) {
+    LoadedLinear loaded(*bench.device, *bench.compiler, GetParam(), epilogue);
+    unsigned seed = 100;
+    for (LinearShape shape : kShapes) {
+      shape.epilogue = epilogue;
+      const LinearProblem problem(shape, GetParam().block_m, seed++);
+      expect_right(problem, run_linear<std::uint16_t>(*bench.device, loaded.of(shape, 5), problem));
+    }
   }
 }
 
@@ -73,7 +56,7 @@ TEST(LinearHost, PackedRowsGiveTheProductOfTheirNumbers) {
   const HostBench bench({.target = checked_target()});
   for (const KernelConfig& config : {KernelConfig{8, 16, 1, 8}, KernelConfig{16, 32, 2, 8}}) {
     for (const auto epilogue : {LinearEpilogue::kStore, LinearEpilogue::kGeglu}) {
-      LoadedLinear loaded(bench, config, epilogue, LinearWeights::kInt4);
+      LoadedLinear loaded(*bench.device, *bench.compiler, config, epilogue, LinearWeights::kInt4);
       unsigned seed = 40;
       for (const LinearShape& shape : {LinearShape{64, 64}, LinearShape{41, 96}, LinearShape{5, 8},
                                        LinearShape{77, 2312}, LinearShape{16, 4096}}) {
@@ -93,8 +76,10 @@ TEST(LinearHost, BitsOfPackedRowsDependOnNothingElse) {
   const HostBench bench;
   LinearProblem all({45, 2312}, 16, 8);
   all.pack();
-  LoadedLinear many(bench, {16, 48, 1, 8}, LinearEpilogue::kStore, LinearWeights::kInt4);
-  LoadedLinear few(bench, {8, 16, 2, 8}, LinearEpilogue::kStore, LinearWeights::kInt4);
+  LoadedLinear many(*bench.device, *bench.compiler, {16, 48, 1, 8}, LinearEpilogue::kStore,
+                    LinearWeights::kInt4);
+  LoadedLinear few(*bench.device, *bench.compiler, {8, 16, 2, 8}, LinearEpilogue::kStore,
+                   LinearWeights::kInt4);
   const auto expected = run_linear<std::uint16_t>(*bench.device, many.of(all.shape, 1), all);
   for (const int token : {0, 7, 15}) {
     LinearProblem one = all;
@@ -123,7 +108,7 @@ TEST(LinearHost, BitsOfATokenDependOnNothingElse) {
     some.num_tokens = count;
     some.input.assign(all.input.begin() + first * shape.in_features,
                       all.input.begin() + (first + count) * shape.in_features);
-    LoadedLinear loaded(bench, config, LinearEpilogue::kStore);
+    LoadedLinear loaded(*bench.device, *bench.compiler, config, LinearEpilogue::kStore);
     return run_linear<std::uint16_t>(*bench.device, loaded.of(shape, num_sms), some);
   };
   const auto expected = bits_of({16, 48, 3, 8}, 3, 0, 16);
@@ -141,28 +126,13 @@ TEST(LinearHost, BitsOfATokenDependOnNothingElse) {
 
 TEST(LinearHost, CapsLogits) {
   const HostBench bench;
-  const LinearShape shape{100, 64, LinearEpilogue::kLogits};
-  LinearProblem problem(shape, 3, 9);
-  for (std::uint16_t& x : problem.input) x = bf16_of(20 * value_of_bf16(x));
-  LoadedLinear loaded(bench, kSmallConfig, LinearEpilogue::kLogits);
-  for (const float softcap : {0.0f, 30.0f}) {
-    const auto words =
-        run_linear<std::uint32_t>(*bench.device, loaded.of(shape, 4), problem, softcap);
-    for (int token = 0; token < 3; ++token) {
-      for (int row = 0; row < shape.out_features; ++row) {
-        const auto product = problem.product(row, token);
-        const double expected =
-            softcap > 0 ? softcap * std::tanh(product.value / softcap) : product.value;
-        EXPECT_NEAR(std::bit_cast<float>(words[token * shape.out_features + row]), expected,
-                    kLinearPrecision * product.magnitude + 2e-5);
-      }
-    }
-  }
+  LoadedLinear loaded(*bench.device, *bench.compiler, kSmallConfig, LinearEpilogue::kLogits);
+  expect_right_logits(*bench.device, &loaded);
 }
 
 TEST(LinearHost, RefusesMoreTokensThanItsKernelTakes) {
   const HostBench bench;
-  LoadedLinear loaded(bench, kSmallConfig, LinearEpilogue::kStore);
+  LoadedLinear loaded(*bench.device, *bench.compiler, kSmallConfig, LinearEpilogue::kStore);
   const LinearProblem problem({64, 64}, 9, 1);
   EXPECT_THROW(run_linear<std::uint16_t>(*bench.device, loaded.of(problem.shape, 1), problem),
                InvalidArgument);

@@ -144,16 +144,5 @@ TEST(Acceptance, ProposalsThatContradictThemselvesAreRefused) {
                InvalidArgument);
 }
 
-TEST(Acceptance, VocabularyMapIsAnOffset) {
-  const std::vector<std::int64_t> d2t = {0, 1, 1, -3, 3};
-  EXPECT_EQ(target_tokens_of(d2t, 8), (Tokens{0, 2, 3, 0, 7}));
-  EXPECT_THROW(target_tokens_of(d2t, 7), InvalidArgument);
-  EXPECT_THROW(target_tokens_of(std::vector<std::int64_t>{0, -2}, 8), InvalidArgument);
-  for (const std::int64_t extreme :
-       {std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()}) {
-    EXPECT_THROW(target_tokens_of(std::vector<std::int64_t>{0, extreme}, 8), InvalidArgument);
-  }
-}
-
 }  // namespace
 }  // namespace attune

@@ -36,6 +36,10 @@ TEST_F(Gemma4ModelGpuTest, GenerationSamplesTheSameTokensForASeed) {
   expect_sampling_repeats(bench()->engine, 60);
 }
 
+TEST_F(Gemma4ModelGpuTest, RunsShareAGenerator) {
+  expect_runs_share_a_generator(bench()->engine, {31, 1, 100, 13});
+}
+
 TEST_F(Gemma4ModelGpuTest, PackedWeightsAreLosslessToo) {
   expect_packed_weights(bench()->engine, 100);
 }

@@ -148,6 +148,53 @@ inline void expect_lossless(Engine& engine, int num_tokens, const std::vector<in
   EXPECT_GT(num_accepted, 0);
 }
 
+// A drafter that fails at a call, and one that proposes more than it is asked for.
+class BrokenDrafter final : public Drafter {
+ public:
+  explicit BrokenDrafter(int fails_at) : fails_at_(fails_at) {}
+  void begin(std::int32_t) override {}
+  void append(std::span<const std::int32_t>, const TargetFeatures&) override { count(); }
+  Proposal propose(int max_tokens, const SamplingOptions&) override {
+    count();
+    return {.tokens = std::vector<std::int32_t>(static_cast<std::size_t>(max_tokens + 1), 3)};
+  }
+
+ private:
+  void count() {
+    if (++calls_ == fails_at_) throw Error("the drafter is broken", {});
+  }
+  int fails_at_;
+  int calls_ = 0;
+};
+
+// Runs of one generator: other prompts, cancelled ones and failed ones in between change nothing.
+inline void expect_runs_share_a_generator(Engine& engine, const std::vector<int>& prompts) {
+  Generation on(engine);
+  GenerateOptions options;
+  options.max_new_tokens = 6;
+  options.chain = 2;
+  NgramDrafter ngram({.max_n = 2, .min_n = 1});
+  Generator generator(*on.model, &ngram, on.stream.get());
+  for (const int length : prompts) {
+    const std::vector<int> prompt = tiny_prompt(length);
+    const GenerateResult alone = on.run(nullptr, prompt, options);
+    EXPECT_EQ(generator.run(prompt, options).tokens, alone.tokens) << length;
+    GenerateOptions cancelled = options;
+    cancelled.on_tokens = [](std::span<const std::int32_t>) { return false; };
+    EXPECT_EQ(generator.run(tiny_prompt(3), cancelled).end, GenerateEnd::kCancelled);
+    cancelled.on_tokens = [](std::span<const std::int32_t>) -> bool { throw Error("stop", {}); };
+    EXPECT_THROW(generator.run(tiny_prompt(5), cancelled), Error);
+    options.cuda_graph = !options.cuda_graph;
+  }
+  for (const int fails_at : {1, 2, 99}) {
+    BrokenDrafter broken(fails_at);
+    Generator breaks(*on.model, &broken, on.stream.get());
+    options.cuda_graph = fails_at == 2;
+    EXPECT_THROW(breaks.run(tiny_prompt(4), options), Error) << fails_at;
+    EXPECT_THROW(breaks.run(tiny_prompt(4), options), Error) << "and not for an open step";
+  }
+}
+
 // A model of random weights behind contexts whose keys and values are whatever `config` makes of
 // random tokens: plain decoding against a head, n-grams and an adversary, all with the same bits.
 inline void expect_lossless_at(Engine& engine, const ModelConfig& config, int num_tokens,
@@ -268,7 +315,7 @@ inline void expect_packed_weights(Engine& engine, int num_tokens) {
   const double error = relative_l2(oracle::Rows(given.begin(), given.end()),
                                    oracle::Rows(right.begin(), right.end()));
   std::printf("int4: relative L2 of the logits %.3g\n", error);
-  EXPECT_LT(error, 0.6);  // seen are 0.42: weights of a random model have no outliers to spare
+  EXPECT_LT(error, 0.6);  // seen are 0.42: of random weights the scales are coarse
   EXPECT_GT(error, 0.01);
   const Stream stream = engine.device().create_stream();
   GenerateOptions asked;
@@ -290,6 +337,8 @@ inline void expect_refusals(Engine& engine) {
     EXPECT_THROW(on.run(&ngram, tiny_prompt(5), options), InvalidArgument) << chain;
   }
   options.chain = 4;
+  EXPECT_THROW(Generator(*on.model, nullptr, nullptr).run(tiny_prompt(5), options),
+               InvalidArgument);  // captures need a stream
   EXPECT_THROW(on.run(nullptr, {}, options), InvalidArgument);
   EXPECT_THROW(on.run(nullptr, tiny_prompt(64), options), InvalidArgument);
   EXPECT_THROW(on.run(nullptr, {2, 320}, options), InvalidArgument);

@@ -20,10 +20,12 @@ class GenerateHost : public ::testing::Test {
 };
 
 TEST_F(GenerateHost, IsLosslessWhateverIsDrafted) {
-  expect_lossless(bench_.engine, 9, {3, 15}, {13});
+  expect_lossless(bench_.engine, 9, {4, 15}, {13});
 }
 
 TEST_F(GenerateHost, SamplesTheSameTokensForASeed) { expect_sampling_repeats(bench_.engine, 7); }
+
+TEST_F(GenerateHost, RunsShareAGenerator) { expect_runs_share_a_generator(bench_.engine, {9, 1}); }
 
 TEST_F(GenerateHost, EndsWhereItIsTold) { expect_ends(bench_.engine); }
 

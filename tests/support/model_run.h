@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -137,9 +138,29 @@ struct LinearProblem {
   PackedRows packed;
 };
 
-inline double reference_gelu(double z) {
+inline double reference_gate(LinearEpilogue epilogue, double z) {
+  if (epilogue == LinearEpilogue::kSwiglu) return z / (1 + std::exp(-z));
   return 0.5 * z * (1 + std::tanh(std::sqrt(2 / M_PI) * (z + 0.044715 * z * z * z)));
 }
+
+// A kernel compiled and loaded for a device.
+struct LoadedLinear {
+  LoadedLinear(Device& on, const Compiler& compiler, const KernelConfig& config,
+               LinearEpilogue epilogue, LinearWeights weights = LinearWeights::kBf16)
+      : source(linear_source(config, epilogue, weights)),
+        module(on.load(compiler.compile(source, on.info().arch))) {
+    linear.config = config;
+    linear.kernel = on.kernel(module, source.symbols.front(), linear_smem_bytes(config, weights));
+  }
+  const LinearKernel& of(const LinearShape& shape, int num_sms) {
+    linear.shape = shape;
+    linear.plan = plan_linear(shape, linear.config, num_sms);
+    return linear;
+  }
+  Source source;
+  Module module;
+  LinearKernel linear;
+};
 
 // What fp32 sums may be off by, as a share of the magnitudes; packed rows go through sums that are
 // 136 times as large.
@@ -189,13 +210,35 @@ inline void expect_right(const LinearProblem& problem, const std::vector<std::ui
         expect_rounded(bits, first.value, precision * first.magnitude);
       } else {
         const auto up = problem.product(shape.out_features + row, token);
-        const double gate = reference_gelu(first.value);
+        const double gate = reference_gate(shape.epilogue, first.value);
         // Three roundings to bf16, of gate, gelu and up, before that of the product.
         EXPECT_NEAR(value_of_bf16(bits), gate * up.value,
                     4 * half_ulp_of_bf16(gate * up.value) +
                         0x1p-8 * std::abs(up.value) * (std::abs(first.value) + 0.1));
       }
       if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+// fp32, with a softcap and without, of a kernel with LinearEpilogue::kLogits.
+inline void expect_right_logits(Device& device, LoadedLinear* loaded) {
+  const LinearShape shape{.out_features = 100,
+                          .in_features = 64,
+                          .epilogue = LinearEpilogue::kLogits,
+                          .weights = LinearWeights::kBf16};
+  LinearProblem problem(shape, 3, 9);
+  for (std::uint16_t& x : problem.input) x = bf16_of(20 * value_of_bf16(x));
+  for (const float softcap : {0.0f, 30.0f}) {
+    const auto words = run_linear<std::uint32_t>(device, loaded->of(shape, 4), problem, softcap);
+    for (int token = 0; token < 3; ++token) {
+      for (int row = 0; row < shape.out_features; ++row) {
+        const auto product = problem.product(row, token);
+        const double expected =
+            softcap > 0 ? softcap * std::tanh(product.value / softcap) : product.value;
+        EXPECT_NEAR(std::bit_cast<float>(words[token * shape.out_features + row]), expected,
+                    kLinearPrecision * product.magnitude + 2e-5);
+      }
     }
   }
 }
@@ -366,12 +409,13 @@ inline void expect_right_residuals(Device& device, const Module& module, const S
 inline void expect_right_argmax(Device& device, const Kernel& kernel) {
   constexpr int kColumns = 5000;
   constexpr int kStride = kColumns + 3;
+  constexpr int kRows = 7;
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   std::mt19937 random(3);
   std::normal_distribution<float> normal;
-  std::vector<float> logits(6 * kStride, kInfinity);
+  std::vector<float> logits(kRows * kStride, kInfinity);
   std::vector<int> expected;
-  for (int row = 0; row < 6; ++row) {
+  for (int row = 0; row < kRows; ++row) {
     float* const at = logits.data() + row * kStride;
     for (int i = 0; i < kColumns; ++i) at[i] = row == 4 ? -kInfinity : normal(random);
     expected.push_back(static_cast<int>(std::max_element(at, at + kColumns) - at));
@@ -388,19 +432,21 @@ inline void expect_right_argmax(Device& device, const Kernel& kernel) {
   put(3, 17, kInfinity, true);
   put(3, 18, kInfinity, false);
   put(5, 31, -0.0f, false);
+  std::fill_n(logits.begin() + 6 * kStride, kColumns, std::numeric_limits<float>::quiet_NaN());
+  expected[6] = -1;
   const DeviceArray<float> values(device, std::span<const float>(logits));
-  const DeviceArray<int> out(device, 7, -1);
+  const DeviceArray<int> out(device, kRows + 1, -7);
   ArgmaxParams p{values.get(), kStride, kColumns, nullptr, out.get()};
-  device.launch(kernel, plan_argmax(6), &p, nullptr);
-  expected.push_back(-1);
+  device.launch(kernel, plan_argmax(kRows), &p, nullptr);
+  expected.push_back(-7);
   EXPECT_EQ(out.read(), expected);
 
   std::vector<int> map(kColumns);
   for (int i = 0; i < kColumns; ++i) map[i] = 3 * i + 1;
   const DeviceArray<int> mapped(device, std::span<const int>(map));
   p.map = mapped.get();
-  device.launch(kernel, plan_argmax(6), &p, nullptr);
-  for (int row = 0; row < 6; ++row) expected[row] = map[expected[row]];
+  device.launch(kernel, plan_argmax(kRows), &p, nullptr);
+  for (int row = 0; row < 6; ++row) expected[row] = map[expected[row]];  // and NaN stays -1
   EXPECT_EQ(out.read(), expected);
 }
 
