@@ -13,6 +13,8 @@ Tunes what a table lacks, then times its rows against the default, the floor and
   batch               eight sequences of 512 to 65536 tokens, M = 1 and 5, of all three. 60 s a model
   graph               31b: one kernel for a whole range of lengths. 20 s
   register-rule       31b: what the register rule drops. 30 s
+  linear              linear layers of 31B in every config
+  model               31b: steps of 1 and 8 tokens of the whole model with random weights, of bf16 and of 4 bits. 3 min, 75 GB
   preset              attune tune --preset gemma4-31b, cold and warm. 52 s*
   small-batch         two short sequences, which the host device measures too, in a minute of 2 cores
 Times are about those of an H200 with 16 cores, measured ones with a *, estimates the others. A model's parts have names
@@ -57,6 +59,19 @@ run() {
 
 record() {
   local table=$1 file=$here/tables/$1.yaml
+  if [ "$table" = linear ]; then
+    "$here/attune-linear-bench" | tee linear.csv
+    return
+  fi
+  if [ "$table" = model ]; then
+    local config=$here/../tests/data/gemma4-configs/31b-newer.json weights
+    for weights in bf16 int4; do
+      run "model-$weights.txt" bench --random-weights "$config" --weights "$weights" --context 512,127000 --tokens 1,8 \
+        --cache "$cache" || return
+    done
+    run model-invariant.txt bench --random-weights "$config" --invariant --context 512,127000 --tokens 1,8 --cache "$cache"
+    return
+  fi
   if [ "$table" = preset ]; then
     local cache=${cache%/*}/preset.db
     rm -f "$cache"
@@ -91,7 +106,7 @@ for name in "$@"; do
   case $name in
     31b | 12b | 26b-a4b) tables+=("$name-global" "$name-sliding") ;;
     batch) tables+=(31b-batch 12b-batch 26b-a4b-batch) ;;
-    preset) tables+=(preset) ;;
+    preset | linear | model) tables+=("$name") ;;
     *)
       [ -e "$here/tables/$name.yaml" ] || fail_usage "unknown table: '$name'"
       tables+=("$name")

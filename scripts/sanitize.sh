@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs memcheck, racecheck and synccheck of compute-sanitizer over a sample of every attention family's candidates and
-# over the prologue kernels: sanitize.sh [TOOL...]. In a bundle its tests/gpu/ are run, else those of build/gpu/bin.
+# Runs memcheck, racecheck and synccheck of compute-sanitizer over a sample of every attention family's candidates, over
+# the prologue kernels and over a model's other kernels: sanitize.sh [TOOL...]. In a bundle its tests/gpu/ are run, else those of build/gpu/bin.
 # It runs tuner_gpu_test, jit_gpu_test and bin/attune-compile-worker, of a bundle no more than these.
 # Environment:
 #   COMPUTE_SANITIZER  the program (default: the one of PATH or of the CUDA toolkit); 13.2 or later is advised
@@ -77,7 +77,7 @@ reports() {
       if (family == "" && match($0, /at [A-Za-z_][A-Za-z_0-9]*\+0x/)) {
         family = substr($0, RSTART + 3); sub(/_.*|\+.*/, "", family)
       }
-      if (of_file == "" && match($0, / in (wgmma|swapab|stream_|splitkv|tiled|combine|prologue)[a-z_]*\.cuh:/)) {
+      if (of_file == "" && match($0, / in (wgmma|swapab|stream_|splitkv|tiled|combine|prologue|linear|residual|argmax|quantize)[a-z_]*\.cuh:/)) {
         of_file = substr($0, RSTART + 4); sub(/^stream_/, "swapab_", of_file); sub(/[_.].*/, "", of_file)
       }
     }
@@ -149,6 +149,8 @@ add() {
 }
 while IFS=$'\t' read -r filter name; do add tuner_gpu_test "$filter" "$name"; done < <(samples)
 add jit_gpu_test '*PrologueKernels*Reference*:PrologueGpuTest.State*' prologue
+# The tool would follow the host device's compiler.
+add jit_gpu_test 'ModelGpuTest.*-*HostDevice*' model
 [ ${#work[@]} -gt 0 ] || { echo "$0: no test was found" >&2; exit 2; }
 "$COMPUTE_SANITIZER" --version | grep -i '^version'
 
