@@ -1,12 +1,16 @@
 // `attune generate` with the tiny checkpoint on the CPU.
 #include "runtime/token_file.h"
 #include "tests/cli/host_program.h"
+#include "tests/cli/tiny_models.h"
 #include "tests/support/test_data.h"
 
 namespace attune {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Its continuation repeats what stood before, so n-grams find proposals.
+const std::vector<std::int32_t> kRepetitive = {2, 17, 17, 17, 17, 17};
 
 class GenerateProgram : public HostProgramTest {
  protected:
@@ -32,6 +36,14 @@ class GenerateProgram : public HostProgramTest {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run(arguments);
   }
+  // Five tokens behind a prompt, as JSON.
+  nlohmann::json five_tokens(const fs::path& model, const std::vector<std::int32_t>& prompt,
+                             std::vector<std::string> more) {
+    more.insert(more.end(), {"--max-new-tokens", "5", "--ignore-eos", "--json"});
+    const Finished finished = generate(model, tokens_file(prompt), more);
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    return finished.exit_code == 0 ? finished.json() : nlohmann::json();
+  }
   void expect_usage(const Finished& finished, const std::string& words) {
     EXPECT_EQ(finished.exit_code, 2) << finished.err;
     EXPECT_NE(finished.err.find(words), std::string::npos) << finished.err;
@@ -53,6 +65,8 @@ TEST_F(GenerateProgram, GivesTheSameTokensWithAndWithoutADrafter) {
   EXPECT_EQ(json["rounds"], 5);
   EXPECT_GT(json["memory_bytes"]["weights"], 5'000'000);
   EXPECT_EQ(json["tokens"], nlohmann::json(read_token_file(out)));
+  EXPECT_FALSE(json["memory_bytes"].contains("draft_weights"));
+  EXPECT_NE(plain.err.find("load 0/1, "), std::string::npos) << plain.err;
 
   const Finished drafted = generate(model, prompt,
                                     {"--max-new-tokens", "6", "--ignore-eos", "--draft", "ngram",
@@ -64,12 +78,106 @@ TEST_F(GenerateProgram, GivesTheSameTokensWithAndWithoutADrafter) {
   EXPECT_NE(drafted.err.find("accepted by position:"), std::string::npos) << drafted.err;
 }
 
+TEST_F(GenerateProgram, VerifiesWhatNgramsPropose) {
+  const fs::path model = test_data("gemma4-tiny");
+  const auto plain = five_tokens(model, kRepetitive, {});
+  const auto drafted = five_tokens(model, kRepetitive, {"--draft", "ngram", "--chain", "2"});
+  EXPECT_EQ(drafted["tokens"], plain["tokens"]);
+  EXPECT_FALSE(drafted["acceptance_by_position"].empty()) << drafted;
+  EXPECT_EQ(drafted["chain"], 2);
+  EXPECT_EQ(drafted["memory_bytes"]["draft_weights"], 0);
+}
+
+TEST_F(GenerateProgram, DraftsWithTheHeadOfAFolder) {
+  const fs::path model = test_data("gemma4-tiny");
+  const fs::path head = folder_ / "head";
+  write_head(head, {1, 3, 5});
+  const std::vector<std::int32_t> prompt = {2, 17, 250, 33};
+  const auto plain = five_tokens(model, prompt, {});
+  const auto drafted = five_tokens(model, prompt, {"--draft", head.string(), "--chain", "2"});
+  EXPECT_EQ(drafted["tokens"], plain["tokens"]);
+  EXPECT_EQ(drafted["acceptance_by_position"].size(), 2U);
+  EXPECT_GT(drafted["draft_ms_per_round"], 0);
+  // fc of three taps, q, k, v and o of 2 heads and 1 of 64, the MLP and the head, each of bf16.
+  const int matrices = 64 * (3 * 64 + 2 * (128 + 64 + 64) + 128 + 3 * 96 + 80);
+  EXPECT_GT(drafted["memory_bytes"]["draft_weights"], 2 * matrices);
+  EXPECT_LT(drafted["memory_bytes"]["draft_weights"], 2 * matrices + 4096);
+  EXPECT_GE(drafted["memory_bytes"]["draft_cache"], 2 * 2 * 64 * 9);  // K and V of 9 tokens
+  EXPECT_EQ(drafted["memory_bytes"]["weights"], plain["memory_bytes"]["weights"]);
+}
+
+TEST_F(GenerateProgram, RunsRandomWeightsOfBothAndPackedOnes) {
+  const std::string model = write_two_layers(folder_.path()).string();
+  const std::string head = folder_.write("head.json", head_config({0, 1, 2}).dump()).string();
+  const auto tokens = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"generate",
+                                          "--random-weights",
+                                          model,
+                                          "--device",
+                                          "host",
+                                          "--tokens-file",
+                                          tokens_file({2, 17, 250}),
+                                          "--max-new-tokens",
+                                          "4",
+                                          "--ignore-eos",
+                                          "--json",
+                                          cache_flag()};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Finished finished = run(arguments);
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    return finished.exit_code == 0 ? finished.json() : nlohmann::json();
+  };
+  const auto plain = tokens({"--weights", "int4"});
+  EXPECT_EQ(plain["tokens"].size(), 4U);
+  const auto drafted = tokens({"--weights", "int4", "--draft", head, "--chain", "2"});
+  EXPECT_EQ(drafted["tokens"], plain["tokens"]);
+  EXPECT_FALSE(drafted["acceptance_by_position"].empty());
+  EXPECT_GT(drafted["memory_bytes"]["draft_weights"], 0);
+}
+
+TEST_F(GenerateProgram, EndsBehindTheLoadingThatCtrlCMet) {
+  const Running running =
+      start({"generate", "--model", test_data("gemma4-tiny").string(), "--device", "host",
+             "--tokens-file", tokens_file({2, 17, 250}), "--ignore-eos", cache_flag()});
+  const auto loads = [&] { return read_file(running.err).find("load 0/1") != std::string::npos; };
+  for (int i = 0; i < 1000 && !loads(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  kill(running.pid, SIGINT);
+  const Finished finished = running.wait();
+  EXPECT_EQ(finished.exit_code, 130) << finished.err;
+  EXPECT_EQ(finished.out, "");
+}
+
+TEST_F(GenerateProgram, SaysBeforeItLoadsThatItCannotWriteTokens) {
+  const Finished finished = generate(test_data("gemma4-tiny"), tokens_file({2, 17, 250}),
+                                     {"--tokens-out", (folder_ / "none" / "new.bin").string()});
+  EXPECT_EQ(finished.exit_code, 1) << finished.err;
+  EXPECT_NE(finished.err.find("cannot write the file: path="), std::string::npos) << finished.err;
+  EXPECT_EQ(finished.err.find("load"), std::string::npos) << finished.err;
+}
+
+TEST_F(GenerateProgram, PrintsItsResultAlsoWhereTheTokensCannotBeWritten) {
+  const Finished finished =
+      generate(test_data("gemma4-tiny"), tokens_file({2, 17, 250}),
+               {"--tokens-out", "/dev/full", "--max-new-tokens", "1", "--json"});
+  EXPECT_NE(finished.exit_code, 0);
+  EXPECT_NE(finished.err.find("cannot write the token file"), std::string::npos) << finished.err;
+  EXPECT_EQ(finished.json()["tokens"].size(), 1U);
+}
+
 TEST_F(GenerateProgram, SaysWhatIsWrongWithARequest) {
   const fs::path model = test_data("gemma4-tiny");
   const std::string prompt = tokens_file({2, 17, 250});
   expect_usage(run({"generate", "--prompt", "a"}), "pass one of --model DIR and --random-weights");
   expect_usage(run({"generate", "--model", model.string()}), "pass one of --prompt TEXT and");
   expect_usage(run({"generate", "--model", model.string(), "--prompt", "hello"}), "tokenizer");
+  expect_usage(generate(model, prompt, {"--random-weights", "config.json"}),
+               "--random-weights excludes --model");
+  expect_usage(generate(model, prompt, {"--prompt", "hello"}), "--tokens-file excludes --prompt");
+  expect_usage(generate(model, prompt, {"--raw-prompt"}), "--raw-prompt requires --prompt");
+  expect_usage(generate(model, prompt, {"--chain", "3"}),
+               "a chain without a drafter: chain=3; leave --chain out, or pass --draft ngram");
   expect_usage(generate(model, prompt, {"--chain", "0"}), "--chain");
   expect_usage(generate(model, prompt, {"--chain", "99"}), "--chain");
   expect_usage(generate(model, prompt, {"--temperature", "-1"}), "temperature=-1");
