@@ -14,7 +14,7 @@ inline std::filesystem::path write_two_layers(const std::filesystem::path& folde
   std::ofstream(file) << R"({
     "model_type": "gemma4_text", "vocab_size": 320, "hidden_size": 64, "intermediate_size": 96,
     "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "head_dim": 64, "global_head_dim": 128, "num_global_key_value_heads": 1,
+    "head_dim": 64, "global_head_dim": 128,
     "attention_k_eq_v": false, "sliding_window": 32, "max_position_embeddings": 512,
     "rms_norm_eps": 1e-6, "final_logit_softcapping": 30.0, "hidden_size_per_layer_input": 0,
     "layer_types": ["sliding_attention", "full_attention"]})";
