@@ -1,16 +1,19 @@
-// Times linear layers of few tokens in each config, cold and back to back as in a model, against the
-// read bandwidth of the same run. Prints CSV.
+// Times linear layers of few tokens in each config, of bf16 and of packed weights, cold and back to
+// back as in a model, against the read bandwidth of the same run. Prints CSV.
 //   attune-linear-bench [--device N] [OUTxIN[:geglu|:logits] ...]    default: Gemma 4 31B
 // Exit code: 0 measured, 1 an error, 2 usage, 3 no GPU or NVRTC.
 #include <algorithm>
+#include <cstdio>
 #include <iostream>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "common/error.h"
+#include "common/text.h"
 #include "jit/compiler.h"
 #include "jit/cuda_device.h"
 #include "jit/linear.h"
@@ -25,27 +28,49 @@ namespace {
 constexpr std::size_t kColdBytes = std::size_t{1} << 30;
 constexpr int kLeastLaunches = 12;
 constexpr int kSamples = 15;
+constexpr int kMostFeatures = 1 << 20;
+constexpr int kMostOrdinal = 1023;
+
+const std::map<std::string_view, LinearEpilogue> kEpilogues = {
+    {"", LinearEpilogue::kStore},
+    {":geglu", LinearEpilogue::kGeglu},
+    {":logits", LinearEpilogue::kLogits}};
 
 LinearShape parse_shape(const std::string& text) {
-  LinearShape shape;
-  char kind[16] = {};
-  if (std::sscanf(text.c_str(), "%dx%d:%15s", &shape.out_features, &shape.in_features, kind) < 2) {
+  const std::string_view sizes = std::string_view(text).substr(0, text.find(':'));
+  const std::vector<std::string_view> parts = split(sizes, 'x');
+  const auto out = parse_int(parts.front()), in = parse_int(parts.back());
+  const auto epilogue = kEpilogues.find(std::string_view(text).substr(sizes.size()));
+  const auto fits = [](std::int64_t size) { return size >= 1 && size <= kMostFeatures; };
+  if (parts.size() != 2 || !out || !in || !fits(*out) || !fits(*in) ||
+      epilogue == kEpilogues.end()) {
     throw InvalidArgument("no shape", fmt::format("text='{}'", text),
-                          "write OUTxIN[:geglu|:logits]");
+                          fmt::format("write OUTxIN[:geglu|:logits], 1 to {} each", kMostFeatures));
   }
-  const std::string epilogue = kind;
-  if (epilogue == "geglu") shape.epilogue = LinearEpilogue::kGeglu;
-  if (epilogue == "logits") shape.epilogue = LinearEpilogue::kLogits;
-  return shape;
+  return {static_cast<int>(*out), static_cast<int>(*in), epilogue->second};
 }
 
-std::vector<KernelConfig> configs(const DeviceInfo& device) {
+std::string text_of(const LinearShape& shape) {
+  const auto has_epilogue = [&](const auto& known) { return known.second == shape.epilogue; };
+  const auto epilogue = std::find_if(kEpilogues.begin(), kEpilogues.end(), has_epilogue);
+  return fmt::format("{}x{}{}", shape.out_features, shape.in_features, epilogue->first);
+}
+
+std::size_t weight_bytes(const LinearShape& shape) {
+  if (shape.weights == LinearWeights::kInt4) {
+    return static_cast<std::size_t>(int4_bytes(shape.weight_rows(), shape.in_features));
+  }
+  return std::size_t{kBytesPerElement} * static_cast<std::size_t>(shape.weight_rows()) *
+         static_cast<std::size_t>(shape.in_features);
+}
+
+std::vector<KernelConfig> configs(const DeviceInfo& device, LinearWeights weights) {
   std::vector<KernelConfig> all;
   for (const int block_m : {8, 16}) {
     for (const int block_n : {16, 32, 48, 64}) {
       for (const int num_stages : {2, 3, 4, 5, 6, 8}) {
         const KernelConfig config{block_m, block_n, num_stages, kLinearWarps};
-        const int smem = linear_smem_bytes(config, LinearWeights::kBf16);
+        const int smem = linear_smem_bytes(config, weights);
         if (smem <= device.max_smem_per_block_bytes && 2 * smem > device.smem_per_sm_bytes / 2) {
           all.push_back(config);
         }
@@ -67,15 +92,14 @@ class LinearBench {
         stream_(device.create_stream()) {}
 
   void run(const LinearShape& shape) {
-    const std::size_t bytes =
-        std::size_t{2} * shape.weight_rows() * static_cast<std::size_t>(shape.in_features);
+    const std::size_t bytes = weight_bytes(shape);
     const int num_sets = static_cast<int>(kColdBytes / bytes) + 2;
     const DeviceMem weights = noise(bytes * static_cast<std::size_t>(num_sets));
     const DeviceMem input = noise(std::size_t{2} * kMaxLinearTokens * shape.in_features);
     const DeviceMem out = device_.allocate(std::size_t{4} * kMaxLinearTokens * shape.out_features);
     const double floor_us = 1e6 * static_cast<double>(bytes) / ceilings_.read_bytes_per_s;
-    for (const KernelConfig& config : configs(device_.info())) {
-      const LinearKernel linear{load(config, shape.epilogue), config, shape,
+    for (const KernelConfig& config : configs(device_.info(), shape.weights)) {
+      const LinearKernel linear{load(config, shape), config, shape,
                                 plan_linear(shape, config, device_.info().num_sms)};
       for (const int num_tokens : {1, 8, 16}) {
         if (num_tokens > config.block_m || (num_tokens <= 8 && config.block_m == 16)) continue;
@@ -93,11 +117,10 @@ class LinearBench {
         });
         const std::vector<double> times = samples(graph, launches);
         const double median = times[times.size() / 2];
-        fmt::print("{}x{}{},{},{},{:.2f},{:.2f},{:.2f},{:.1f}\n", shape.out_features,
-                   shape.in_features, shape.epilogue == LinearEpilogue::kGeglu ? ":geglu" : "",
-                   text_of(config), num_tokens, median,
-                   times[times.size() * 3 / 4] - times[times.size() / 4], floor_us,
-                   100 * floor_us / median);
+        fmt::print("{},{},{},{},{:.2f},{:.2f},{:.2f},{:.1f}\n", text_of(shape),
+                   shape.weights == LinearWeights::kInt4 ? "int4" : "bf16", text_of(config),
+                   num_tokens, median, times[times.size() * 3 / 4] - times[times.size() / 4],
+                   floor_us, 100 * floor_us / median);
         std::fflush(stdout);
       }
     }
@@ -116,8 +139,8 @@ class LinearBench {
     device_.synchronize(nullptr);
     return memory;
   }
-  Kernel load(const KernelConfig& config, LinearEpilogue epilogue) {
-    const Source source = linear_source(config, epilogue);
+  Kernel load(const KernelConfig& config, const LinearShape& shape) {
+    const Source source = linear_source(config, shape.epilogue, shape.weights);
     auto found = modules_.find(source.symbols.front());
     if (found == modules_.end()) {
       const std::string& arch = device_.info().arch;
@@ -126,7 +149,7 @@ class LinearBench {
               .first;
     }
     return device_.kernel(found->second, source.symbols.front(),
-                          linear_smem_bytes(config, LinearWeights::kBf16));
+                          linear_smem_bytes(config, shape.weights));
   }
   // Microseconds a launch, ascending.
   std::vector<double> samples(const Graph& graph, int launches) {
@@ -152,16 +175,27 @@ class LinearBench {
   std::map<std::string, Module> modules_;
 };
 
-int run(std::vector<std::string> shapes) {
+int parse_ordinal(const std::string& text) {
+  const auto ordinal = parse_int(text);
+  if (!ordinal || *ordinal < 0 || *ordinal > kMostOrdinal) {
+    throw InvalidArgument("no GPU", fmt::format("device='{}'", text),
+                          "use the number of a GPU, as in --device 0");
+  }
+  return static_cast<int>(*ordinal);
+}
+
+int run(std::vector<std::string> arguments) {
   int ordinal = 0;
-  if (shapes.size() >= 2 && shapes[0] == "--device") {
-    ordinal = std::stoi(shapes[1]);
-    shapes.erase(shapes.begin(), shapes.begin() + 2);
+  if (arguments.size() >= 2 && arguments[0] == "--device") {
+    ordinal = parse_ordinal(arguments[1]);
+    arguments.erase(arguments.begin(), arguments.begin() + 2);
   }
-  if (shapes.empty()) {
-    shapes = {"16384x5376",       "18432x5376", "5376x8192",         "5376x16384",
-              "21504x5376:geglu", "5376x21504", "262144x5376:logits"};
+  if (arguments.empty()) {
+    arguments = {"16384x5376",       "18432x5376", "5376x8192",         "5376x16384",
+                 "21504x5376:geglu", "5376x21504", "262144x5376:logits"};
   }
+  std::vector<LinearShape> shapes;
+  for (const std::string& argument : arguments) shapes.push_back(parse_shape(argument));
   const auto device = open_cuda_device(ordinal);
   const auto compiler =
       open_compiler({.nvrtc = {Options::from_environment().nvrtc_path, {}}}, device->info().arch);
@@ -169,8 +203,13 @@ int run(std::vector<std::string> shapes) {
   fmt::print("# {} driver {}, reads {:.3f} TB/s; cold weights, graph, launches back to back\n",
              device->info().name, device->info().driver_version,
              1e-12 * bench.ceilings().read_bytes_per_s);
-  fmt::print("shape,config,tokens,median_us,iqr_us,floor_us,percent_of_floor\n");
-  for (const std::string& shape : shapes) bench.run(parse_shape(shape));
+  fmt::print("shape,weights,config,tokens,median_us,iqr_us,floor_us,percent_of_floor\n");
+  for (LinearShape shape : shapes) {
+    for (const LinearWeights weights : {LinearWeights::kBf16, LinearWeights::kInt4}) {
+      shape.weights = weights;
+      bench.run(shape);
+    }
+  }
   return 0;
 }
 

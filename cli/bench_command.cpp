@@ -7,11 +7,12 @@
 
 #include "cli/bench_report.h"
 #include "cli/commands.h"
+#include "cli/file_system.h"
 #include "cli/interrupt.h"
 #include "cli/model_bench.h"
+#include "cli/model_flags.h"
 #include "common/error.h"
 #include "jit/source.h"
-#include "runtime/checkpoint.h"
 #include "runtime/dispatch.h"
 #include "tuner/select.h"
 #include "tuner/space.h"
@@ -30,7 +31,8 @@ constexpr const char* kExamples = R"(Examples:
   attune bench PROBLEM --kv 8192 --register-rule    what the register rule drops, timed
   attune bench PROBLEM --kv 8192 --candidate wgmma/m64n64s2w12/x33 --candidate wgmma/m64n32s3w12/x33
   attune bench --random-weights config.json --context 512,8192,127000 --tokens 1,8   steps of a model
-Exit codes: 0 done, 1 failed, 3 no usable GPU, 130 Ctrl-C.)";
+  attune bench --model DIR --weights int4 --invariant     steps as attune generate takes them
+Exit codes: 0 done, 1 failed, 2 usage, 3 no usable GPU, 130 Ctrl-C.)";
 
 constexpr std::uint64_t kVerifySeed = 1;
 
@@ -44,14 +46,28 @@ struct BenchFlags {
   bool register_rule = false;
   bool json = false;
   // Of a whole model.
-  std::string model, random_weights;
+  ModelFlags model;
   std::string contexts = "512,8192,32768";
   std::string tokens = "1,8";
-  std::string weights = "bf16";
   bool invariant = false;
-
-  bool is_of_model() const { return !model.empty() || !random_weights.empty(); }
 };
+
+// Throws InvalidArgument for flags that would be ignored: those of problems where a model is timed,
+// and the other way round.
+void require_one_kind(const CLI::App& command, bool is_of_model) {
+  const std::vector<const char*> of_problems = {"--problem",   "--preset",       "--tp",
+                                                "--kv",        "--lengths",      "--csv",
+                                                "--candidate", "--register-rule"};
+  const std::vector<const char*> of_models = {"--context", "--tokens", "--weights", "--invariant"};
+  for (const char* flag : is_of_model ? of_problems : of_models) {
+    if (command.count(flag) == 0) continue;
+    throw InvalidArgument(
+        is_of_model ? "a flag of problems with a model" : "a flag of models without a model",
+        fmt::format("flag={}", flag),
+        is_of_model ? "leave it out, or --model and --random-weights"
+                    : "leave it out, or pass --model DIR or --random-weights CONFIG");
+  }
+}
 
 // --lengths for a problem. A sequence holds its query tokens, so it is no shorter than they are.
 std::vector<int> parse_lengths(const std::string& text, const Problem& problem) {
@@ -189,16 +205,12 @@ class Bench {
   BenchOutcome outcome_;
 };
 
-// Puts `text` into the file. Appending nothing tells, before anything is measured, whether that
-// will work, and leaves the results of an earlier run there until there are new ones.
-void write_csv(const BenchFlags& flags, const std::string& text,
-               std::ios::openmode mode = std::ios::trunc) {
-  if (flags.csv.empty()) return;
-  std::ofstream file(flags.csv, std::ios::out | mode);
+void write_csv(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
   file << text;
   file.close();
   if (!file) {
-    throw Error("cannot write the CSV file", fmt::format("file={}", flags.csv),
+    throw Error("cannot write the CSV file", fmt::format("file={}", path),
                 "name a file in a folder that exists and may be written");
   }
 }
@@ -243,21 +255,15 @@ std::vector<int> parse_counts(const std::string& text) {
 int bench_model(const Workplace& workplace, const BenchFlags& flags) {
   const std::vector<int> contexts = parse_counts(flags.contexts);
   const std::vector<int> tokens = parse_counts(flags.tokens);
-  std::optional<Checkpoint> checkpoint;
-  if (!flags.model.empty()) checkpoint = Checkpoint::open(flags.model);
-  const ModelConfig config =
-      checkpoint ? checkpoint->config : ModelConfig::from_file(flags.random_weights);
-  Gemma4ModelOptions options;
+  const ModelSource source = ModelSource::read(flags.model);
+  require_steps(source.config, contexts, tokens);
+  Gemma4ModelOptions options = source.options();
   options.attention.max_tokens = contexts.back() + tokens.back();
   options.attention.max_verify = tokens.back();
   options.attention.invariant = flags.invariant;
-  options.attention.global_layout = config.compact_layout();
-  if (flags.weights == "int4") options.weights = LinearWeights::kInt4;
   const DeviceChoice choice = device_of(workplace, flags);
   Engine engine(workplace.serving_options(choice));
-  constexpr std::uint64_t kSeed = 1;
-  Gemma4Model model = checkpoint ? Gemma4Model(engine, config, checkpoint->weights, options)
-                                 : Gemma4Model::random(engine, config, options, kSeed);
+  Gemma4Model model = source.load(engine, options);
   const auto compiler = open_compiler(workplace.compilers(), engine.device().info().arch);
   const ModelBenchOutcome outcome = bench_steps(model, *compiler, contexts, tokens);
   if (flags.json) {
@@ -269,7 +275,7 @@ int bench_model(const Workplace& workplace, const BenchFlags& flags) {
 }
 
 int bench(const Workplace& workplace, const BenchFlags& flags) {
-  if (flags.is_of_model()) return bench_model(workplace, flags);
+  if (flags.model.is_given()) return bench_model(workplace, flags);
   const std::vector<Problem> problems = flags.problems.resolve();
   const auto is_measured = [&](const Problem& problem) {
     return !batches_of(flags, problem).empty();
@@ -280,7 +286,7 @@ int bench(const Workplace& workplace, const BenchFlags& flags) {
   }
   const std::vector<Candidate> candidates = candidates_of(flags, problems);
   const Interrupt interrupt(workplace.log);
-  write_csv(flags, "", std::ios::app);
+  if (!flags.csv.empty()) require_writable(flags.csv);
   Bench run(workplace, flags, device_of(workplace, flags), interrupt);
   for (const Problem& problem : problems) {
     if (interrupt.requested()) break;
@@ -291,7 +297,7 @@ int bench(const Workplace& workplace, const BenchFlags& flags) {
       run.add(problem, batches_of(flags, problem), candidate);
     }
   }
-  write_csv(flags, csv_text(flags, run.outcome()));
+  if (!flags.csv.empty()) write_csv(flags.csv, csv_text(flags, run.outcome()));
   if (flags.json) {
     print_json(bench_json(run.outcome()));
   } else {
@@ -322,22 +328,21 @@ void add_bench_command(CLI::App* app, Workplace* workplace, Action* action) {
       ->add_option("--candidate", flags->candidates,
                    "Time this one instead of what is served; may be repeated")
       ->excludes("--register-rule");
-  command->add_option("--model", flags->model, "Time the steps of this checkpoint instead");
-  command
-      ->add_option("--random-weights", flags->random_weights,
-                   "Time the steps of a model of this config.json instead")
-      ->excludes("--model");
+  flags->model.add_to(command);
   command->add_option("--context", flags->contexts,
                       "Of a model: tokens in front of the step (default 512,8192,32768)");
   command->add_option("--tokens", flags->tokens, "Of a model: tokens of a step (default 1,8)");
-  command->add_option("--weights", flags->weights, "Of a model: bf16 (default) or int4")
-      ->check(CLI::IsMember({"bf16", "int4"}));
   command->add_flag("--invariant", flags->invariant,
                     "Of a model: with the attention that generate uses");
   command->add_option("--csv", flags->csv, "Write the rows to this file");
   command->add_flag("--json", flags->json, "Print the result as one JSON document");
   command->footer(kExamples);
-  command->callback([=] { *action = [=] { return bench(*workplace, *flags); }; });
+  command->callback([=] {
+    *action = [=] {
+      require_one_kind(*command, flags->model.is_given());
+      return bench(*workplace, *flags);
+    };
+  });
 }
 
 }  // namespace attune

@@ -36,8 +36,10 @@ std::string reason_for(const Scene& scene, const WinnerHit& hit) {
 // The first, a middle and the last point: enough to see a trend, few enough for a line.
 std::vector<int> shown_points(const KvRange& range) {
   const std::vector<int> all = kv_points(range);
-  std::vector<int> shown = {all.front(), all[all.size() / 2], all.back()};
-  shown.erase(std::unique(shown.begin(), shown.end()), shown.end());
+  std::vector<int> shown;
+  for (const int point : {all.front(), all[all.size() / 2], all.back()}) {
+    if (shown.empty() || shown.back() != point) shown.push_back(point);
+  }
   return shown;
 }
 

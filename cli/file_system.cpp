@@ -110,6 +110,12 @@ void replace_file(const fs::path& path, std::string_view content) {
   if (::rename(temporary.path().c_str(), target.c_str()) != 0) fail_to_write(path);
 }
 
+void require_writable(const fs::path& path) {
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (file < 0) fail_to_write(path);
+  close(file);
+}
+
 bool may_write(const fs::path& path) { return access(nearest_existing(path).c_str(), W_OK) == 0; }
 
 }  // namespace attune

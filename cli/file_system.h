@@ -14,6 +14,10 @@ std::string file_system_of(const std::filesystem::path& path);
 // Whether the file, or when it is missing the nearest folder above it, may be written.
 bool may_write(const std::filesystem::path& path);
 
+// Throws Error, before long work, where a file cannot be written. Creates one that is missing and
+// leaves the content of one that is there.
+void require_writable(const std::filesystem::path& path);
+
 // Writes a file as a whole: until all of it is on disk the earlier one stays. Links are followed;
 // devices and pipes are written as they are. Throws InvalidArgument for a folder, and Error.
 void replace_file(const std::filesystem::path& path, std::string_view content);

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -7,8 +9,11 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
+#include "cli/file_system.h"
 #include "cli/generate_report.h"
 #include "cli/interrupt.h"
+#include "cli/model_flags.h"
+#include "cli/progress.h"
 #include "cli/report.h"
 #include "common/error.h"
 #include "runtime/chat_prompt.h"
@@ -27,24 +32,25 @@ constexpr const char* kExamples = R"(Examples:
   attune generate --model gemma-4-31b-it --prompt "Why is the sky blue?" --draft ngram
   attune generate --model DIR --tokens-file prompt.txt --draft EAGLE3_DIR --chain 5 --json
   attune generate --random-weights config.json --tokens-file prompt.bin --ignore-eos
-The tokens are those of plain greedy decoding, whatever is drafted; docs/generate.md says why.
+Greedy tokens are the same whatever is drafted, also with --draft none; docs/generate.md says why.
 Exit codes: 0 done, 1 failed, 2 usage, 3 no usable GPU or driver, 130 Ctrl-C.)";
 
-constexpr std::uint64_t kRandomSeed = 1;
+constexpr std::uint64_t kHeadSeed = 2;  // of random weights
 
 struct GenerateFlags {
-  std::string model, random_weights;
+  ModelFlags model;
   std::string prompt, tokens_file, tokens_out;
   std::string draft = "none";
-  int chain = 4;
+  std::optional<int> chain;  // 4
   int max_new_tokens = 128;
   int max_tokens = 0;
   int max_prefill = 512;
   bool ignore_eos = false, raw_prompt = false, json = false;
   SamplingOptions sampling;
   std::string cuda_graph = "on";
-  std::string weights = "bf16";
   std::optional<DeviceChoice> device;
+
+  int chain_length() const { return chain.value_or(4); }
 };
 
 bool has_head(const GenerateFlags& flags) {
@@ -53,9 +59,8 @@ bool has_head(const GenerateFlags& flags) {
 
 // What is read before the device is opened.
 struct Inputs {
-  std::optional<Checkpoint> checkpoint;  // none: random weights
-  ModelConfig config;
-  std::optional<Eagle3Checkpoint> head;
+  ModelSource model;
+  std::optional<Eagle3Checkpoint> head;  // none: random weights
   std::optional<Eagle3Config> head_config;
   std::unique_ptr<Tokenizer> tokenizer;  // none where tokens come from a file and it has none
   std::vector<std::int32_t> prompt;
@@ -63,7 +68,7 @@ struct Inputs {
 
 std::vector<std::int32_t> read_prompt(const GenerateFlags& flags, const Inputs& inputs) {
   if (!flags.tokens_file.empty()) {
-    return read_token_file(flags.tokens_file, inputs.config.vocab_size);
+    return read_token_file(flags.tokens_file, inputs.model.config.vocab_size);
   }
   return prompt_tokens(*inputs.tokenizer, flags.prompt,
                        flags.raw_prompt ? PromptForm::kRaw : PromptForm::kChat);
@@ -71,24 +76,18 @@ std::vector<std::int32_t> read_prompt(const GenerateFlags& flags, const Inputs& 
 
 Inputs read_inputs(const GenerateFlags& flags) {
   Inputs inputs;
-  if (!flags.model.empty()) {
-    inputs.checkpoint = Checkpoint::open(flags.model);
-    inputs.config = inputs.checkpoint->config;
-  } else {
-    inputs.config = ModelConfig::from_file(flags.random_weights);
-  }
+  inputs.model = ModelSource::read(flags.model);
   if (has_head(flags)) {
     // A config alone gives a head of random weights, to a model of random weights.
-    if (fs::is_regular_file(flags.draft) && flags.model.empty()) {
+    if (fs::is_regular_file(flags.draft) && !inputs.model.checkpoint) {
       inputs.head_config = Eagle3Config::from_file(flags.draft);
     } else {
       inputs.head = Eagle3Checkpoint::open(flags.draft);
       inputs.head_config = inputs.head->config;
     }
-    inputs.head_config->check_fits(inputs.config);
+    inputs.head_config->check_fits(inputs.model.config);
   }
-  const fs::path folder =
-      flags.model.empty() ? fs::path(flags.random_weights).parent_path() : fs::path(flags.model);
+  const fs::path folder = flags.model.folder();
   const bool has_tokenizer =
       fs::exists(folder / "tokenizer.json") || fs::exists(folder / "tokenizer.model");
   if (has_tokenizer || flags.tokens_file.empty()) inputs.tokenizer = load_tokenizer(folder);
@@ -97,9 +96,9 @@ Inputs read_inputs(const GenerateFlags& flags) {
 }
 
 Gemma4ModelOptions model_options(const GenerateFlags& flags, const Inputs& inputs) {
-  Gemma4ModelOptions options;
+  Gemma4ModelOptions options = inputs.model.options();
   const auto prompt = static_cast<int>(inputs.prompt.size());
-  const int most = inputs.config.geometry.max_positions;
+  const int most = inputs.model.config.geometry.max_positions;
   const int asked = flags.max_tokens > 0 ? flags.max_tokens : prompt + flags.max_new_tokens;
   options.attention.max_tokens = std::min(asked, most);
   // Here, and not only after the weights are loaded.
@@ -108,19 +107,22 @@ Gemma4ModelOptions model_options(const GenerateFlags& flags, const Inputs& input
                        .max_tokens = options.attention.max_tokens},
                       {});
   options.attention.max_prefill = std::min(flags.max_prefill, options.attention.max_tokens);
-  options.attention.max_verify = flags.draft == "none" ? 1 : flags.chain + 1;
+  options.attention.max_verify = flags.draft == "none" ? 1 : flags.chain_length() + 1;
   options.attention.invariant = true;  // what makes verify give the tokens of decode
-  options.attention.global_layout = inputs.config.compact_layout();
   if (inputs.head_config) options.taps = inputs.head_config->taps;
-  if (flags.weights == "int4") options.weights = LinearWeights::kInt4;
   return options;
 }
 
-std::unique_ptr<Drafter> make_drafter(const GenerateFlags& flags, const Inputs& inputs,
-                                      Engine& engine, const Gemma4Model& model,
-                                      StreamHandle stream) {
-  if (flags.draft == "none") return nullptr;
-  if (flags.draft == "ngram") return std::make_unique<NgramDrafter>();
+// What drafts, if anything does, and what it takes on the device.
+struct Drafting {
+  std::unique_ptr<Drafter> drafter;
+  std::size_t weight_bytes = 0, cache_bytes = 0;
+};
+
+Drafting make_drafter(const GenerateFlags& flags, const Inputs& inputs, Engine& engine,
+                      const Gemma4Model& model, StreamHandle stream) {
+  if (flags.draft == "none") return {};
+  if (flags.draft == "ngram") return {std::make_unique<NgramDrafter>()};
   const Gemma4Options& limits = model.options().attention;
   const Eagle3Options options{.max_tokens = limits.max_tokens,
                               .max_rows = limits.max_prefill,
@@ -128,8 +130,10 @@ std::unique_ptr<Drafter> make_drafter(const GenerateFlags& flags, const Inputs& 
   Eagle3Head head = inputs.head
                         ? Eagle3Head(engine, inputs.head->config, inputs.head->weights,
                                      model.embed_tokens(), options)
-                        : Eagle3Head::random(engine, *inputs.head_config, options, kRandomSeed + 1);
-  return std::make_unique<Eagle3Drafter>(std::move(head), engine.device(), stream);
+                        : Eagle3Head::random(engine, *inputs.head_config, options, kHeadSeed);
+  const std::size_t weight_bytes = head.weight_bytes(), cache_bytes = head.cache_bytes();
+  return {std::make_unique<Eagle3Drafter>(std::move(head), engine.device(), stream), weight_bytes,
+          cache_bytes};
 }
 
 // Writes tokens as they come: text where there is a tokenizer, else ids.
@@ -162,62 +166,84 @@ class Writer {
 };
 
 void check(const GenerateFlags& flags) {
-  if (flags.model.empty() == flags.random_weights.empty()) {
+  if (!flags.model.is_given()) {
     throw InvalidArgument("no model", {}, "pass one of --model DIR and --random-weights CONFIG");
   }
-  if (flags.prompt.empty() == flags.tokens_file.empty()) {
+  if (flags.prompt.empty() && flags.tokens_file.empty()) {
     throw InvalidArgument("no prompt", {}, "pass one of --prompt TEXT and --tokens-file FILE");
   }
+  if (flags.chain && flags.draft == "none") {
+    throw InvalidArgument("a chain without a drafter", fmt::format("chain={}", *flags.chain),
+                          "leave --chain out, or pass --draft ngram or --draft DIR");
+  }
   check_sampling(flags.sampling);
+}
+
+GenerateOptions run_options(const GenerateFlags& flags, const Inputs& inputs) {
+  GenerateOptions run;
+  run.sampling = flags.sampling;
+  run.chain = flags.chain_length();
+  run.max_new_tokens = flags.max_new_tokens;
+  run.cuda_graph = flags.cuda_graph == "on";
+  if (!flags.ignore_eos) {
+    run.stop_tokens = stop_tokens(inputs.tokenizer.get(), inputs.model.config.eos_token_ids);
+  }
+  return run;
+}
+
+void print(const GenerateFlags& flags, const GenerateReport& report) {
+  if (flags.json) {
+    print_json(generate_json(report));
+  } else {
+    std::cerr << generate_summary(report);
+  }
 }
 
 int generate(const Workplace& workplace, const GenerateFlags& flags) {
   check(flags);
   const Inputs inputs = read_inputs(flags);
   const Gemma4ModelOptions options = model_options(flags, inputs);
+  if (!flags.tokens_out.empty()) require_writable(flags.tokens_out);
+  Progress progress(std::cerr, isatty(STDERR_FILENO) == 1);
+  const ClearedFor cleared(workplace.log, progress);
   const Interrupt interrupt(workplace.log);
   const auto start = std::chrono::steady_clock::now();
   const DeviceChoice choice =
       flags.device ? *flags.device : workplace.device_of_environment().value_or(DeviceChoice{});
+  const std::size_t num_loads = has_head(flags) ? 2 : 1;
+  progress.update({"load", "weights and kernels of the model", 0, num_loads});
   Engine engine(workplace.serving_options(choice));
-  Gemma4Model model = inputs.checkpoint
-                          ? Gemma4Model(engine, inputs.config, inputs.checkpoint->weights, options)
-                          : Gemma4Model::random(engine, inputs.config, options, kRandomSeed);
+  Gemma4Model model = inputs.model.load(engine, options);
+  if (interrupt.requested()) return interrupt.exit_code();
+  if (has_head(flags)) progress.update({"load", "the draft head", 1, num_loads});
   const Stream stream = engine.device().create_stream();
-  const auto drafter = make_drafter(flags, inputs, engine, model, stream.get());
+  const Drafting drafting = make_drafter(flags, inputs, engine, model, stream.get());
   engine.seal();
-  Generator generator(model, drafter.get(), stream.get());
+  progress.clear();
+  if (interrupt.requested()) return interrupt.exit_code();
 
   GenerateReport report;
   report.device = engine.device().info().name;
   report.draft = flags.draft;
-  report.chain = flags.chain;
+  report.chain = flags.chain_length();
   report.num_prompt_tokens = static_cast<int>(inputs.prompt.size());
   report.load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   report.weight_bytes = model.weight_bytes();
   report.cache_bytes = model.cache_bytes();
   report.activation_bytes = model.activation_bytes();
+  report.draft_weight_bytes = drafting.weight_bytes;
+  report.draft_cache_bytes = drafting.cache_bytes;
+  Generator generator(model, drafting.drafter.get(), stream.get());
   Writer writer(inputs.tokenizer.get(), flags.json);
-  GenerateOptions run;
-  run.sampling = flags.sampling;
-  run.chain = flags.chain;
-  run.max_new_tokens = flags.max_new_tokens;
-  run.cuda_graph = flags.cuda_graph == "on";
-  if (!flags.ignore_eos) {
-    run.stop_tokens = stop_tokens(inputs.tokenizer.get(), inputs.config.eos_token_ids);
-  }
+  GenerateOptions run = run_options(flags, inputs);
   run.on_tokens = [&](std::span<const std::int32_t> tokens) {
     writer.write(tokens);
     return !interrupt.requested();
   };
   report.result = generator.run(inputs.prompt, run);
   report.text = writer.finish();
+  print(flags, report);
   if (!flags.tokens_out.empty()) write_token_file(flags.tokens_out, report.result.tokens);
-  if (flags.json) {
-    print_json(generate_json(report));
-  } else {
-    std::cerr << generate_summary(report);
-  }
   return interrupt.requested() ? interrupt.exit_code() : kExitDone;
 }
 
@@ -226,14 +252,16 @@ int generate(const Workplace& workplace, const GenerateFlags& flags) {
 void add_generate_command(CLI::App* app, Workplace* workplace, Action* action) {
   auto flags = std::make_shared<GenerateFlags>();
   CLI::App* command = app->add_subcommand("generate", "Generate tokens with a Gemma 4 checkpoint");
-  command->add_option("--model", flags->model, "Folder of a Hugging Face checkpoint");
-  command->add_option("--random-weights", flags->random_weights,
-                      "A config.json in place of --model: its shapes, with random weights");
-  command->add_option("--prompt", flags->prompt, "Text; the checkpoint's tokenizer reads it");
-  command->add_option("--tokens-file", flags->tokens_file,
-                      "Token ids: text, or .bin of little-endian int32");
+  flags->model.add_to(command);
+  CLI::Option* text =
+      command->add_option("--prompt", flags->prompt, "Text; the checkpoint's tokenizer reads it");
+  command
+      ->add_option("--tokens-file", flags->tokens_file,
+                   "Token ids: text, or .bin of little-endian int32")
+      ->excludes(text);
   command->add_option("--tokens-out", flags->tokens_out, "Write the new ids in one of these forms");
-  command->add_flag("--raw-prompt", flags->raw_prompt, "The text alone, without the chat form");
+  command->add_flag("--raw-prompt", flags->raw_prompt, "The text alone, without the chat form")
+      ->needs(text);
   command->add_option("--draft", flags->draft,
                       "ngram, or the folder of an EAGLE-3 head (with random weights also its "
                       "config.json); default: none");
@@ -255,10 +283,6 @@ void add_generate_command(CLI::App* app, Workplace* workplace, Action* action) {
   command->add_option("--seed", flags->sampling.seed, "Of sampling (default 0)");
   command->add_option("--cuda-graph", flags->cuda_graph, "Replay captured steps (default on)")
       ->check(CLI::IsMember({"on", "off"}));
-  command
-      ->add_option("--weights", flags->weights,
-                   "Of linear layers: bf16, or int4, packed while they are loaded")
-      ->check(CLI::IsMember({"bf16", "int4"}));
   add_device_flag(command, &flags->device, "GPU number, or host for the CPU (default: GPU 0)");
   workplace->add_cache_flag(command);
   command->add_flag("--json", flags->json, "Print the result as one JSON document");

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "cli/report.h"
+
 namespace attune {
 namespace {
 
@@ -44,6 +46,8 @@ nlohmann::json generate_json(const GenerateReport& report) {
     json["draft_ms_per_round"] = per_round_ms(result.draft_s, stats);
     json["mean_emitted"] = stats.mean_emitted();
     json["acceptance_by_position"] = stats.acceptance_by_position();
+    json["memory_bytes"]["draft_weights"] = report.draft_weight_bytes;
+    json["memory_bytes"]["draft_cache"] = report.draft_cache_bytes;
   }
   return json;
 }
@@ -64,12 +68,14 @@ std::string generate_summary(const GenerateReport& report) {
       text += fmt::format(" {:.0f}%", 100 * share);
     }
   }
-  constexpr double kMiB = 1 << 20;
-  text += fmt::format("\nmemory: weights {:.0f} MiB, caches {:.0f} MiB, activations {:.0f} MiB\n",
-                      static_cast<double>(report.weight_bytes) / kMiB,
-                      static_cast<double>(report.cache_bytes) / kMiB,
-                      static_cast<double>(report.activation_bytes) / kMiB);
-  return text;
+  text += fmt::format("\nmemory: weights {}, caches {}, activations {}",
+                      bytes_text(report.weight_bytes), bytes_text(report.cache_bytes),
+                      bytes_text(report.activation_bytes));
+  if (report.draft_weight_bytes > 0) {
+    text += fmt::format(", draft head {} and its cache {}", bytes_text(report.draft_weight_bytes),
+                        bytes_text(report.draft_cache_bytes));
+  }
+  return text + "\n";
 }
 
 }  // namespace attune

@@ -16,6 +16,7 @@ struct GenerateReport {
   int num_prompt_tokens = 0;
   double load_s = 0;  // of weights and kernels
   std::size_t weight_bytes = 0, cache_bytes = 0, activation_bytes = 0;
+  std::size_t draft_weight_bytes = 0, draft_cache_bytes = 0;  // of a draft head
   GenerateResult result;
   std::string text;  // empty without a tokenizer
 };

@@ -1,10 +1,12 @@
 #include "cli/model_bench.h"
 
 #include <algorithm>
+#include <random>
 
 #include <fmt/format.h>
 
 #include "common/error.h"
+#include "templates/problem.h"
 
 namespace attune {
 namespace {
@@ -12,14 +14,26 @@ namespace {
 constexpr int kSamples = 11;
 constexpr int kStepsPerSample = 4;
 
-// Fills the caches' places without running anything.
+std::vector<int> random_ids(int count, int vocab_size) {
+  std::mt19937 random(1);
+  std::vector<int> ids(static_cast<std::size_t>(count));
+  for (int& id : ids) id = static_cast<int>(random() % static_cast<unsigned>(vocab_size));
+  return ids;
+}
+
+// A chunk, at most up to `context`.
+void prefill(Gemma4Model& model, Gemma4Session& session, int context, StreamHandle stream) {
+  const int count =
+      std::min({context, model.options().attention.max_prefill, session.largest_step()});
+  model.set_tokens(random_ids(count, model.config().vocab_size), stream);
+  model.prefill(session, count, stream);
+  session.commit(count, stream);
+}
+
+// Takes the caches' rows as they are.
 void advance(Gemma4Session& session, int context, StreamHandle stream) {
   while (session.length() < context) {
     const int count = std::min(session.largest_step(), context - session.length());
-    if (count < 1) {
-      throw InvalidArgument("the context does not fit", fmt::format("context={}", context),
-                            "name shorter ones with --context, or raise --max-tokens");
-    }
     session.begin_step(count, stream);
     session.commit(count, stream);
   }
@@ -55,9 +69,9 @@ double step_weight_bytes(const ModelConfig& config, LinearWeights weights) {
       return static_cast<double>(rows * columns) * kBytesPerElement;
     return static_cast<double>(int4_bytes(static_cast<int>(rows), static_cast<int>(columns)));
   };
-  double bytes = matrix_bytes(config.vocab_size, config.hidden_size());
+  double bytes = 0;
   for (const WeightSpec& spec : weight_specs(config)) {
-    if (spec.name.find(".layers.") == std::string::npos) continue;
+    if (spec.name == "lm_head.weight") continue;  // of embed_tokens' shape, which counts for it
     bytes += spec.shape.size() == 2
                  ? matrix_bytes(spec.shape[0], spec.shape[1])
                  : static_cast<double>(num_elements(spec.shape)) * kBytesPerElement;
@@ -76,8 +90,24 @@ double step_cache_bytes(const ModelConfig& config, KvLayout global_layout, int c
   return bytes;
 }
 
+void require_steps(const ModelConfig& config, const std::vector<int>& contexts,
+                   const std::vector<int>& num_tokens) {
+  const int most = num_tokens.back();
+  if (most > kMaxVerifyTokens) {
+    throw InvalidArgument("a step cannot have so many tokens", fmt::format("tokens={}", most),
+                          fmt::format("name 1 to {} with --tokens", kMaxVerifyTokens));
+  }
+  const int max_positions = config.geometry.max_positions;
+  if (contexts.back() <= max_positions - most) return;
+  throw InvalidArgument("the context does not fit into the model",
+                        fmt::format("context={} tokens={} max_position_embeddings={}",
+                                    contexts.back(), most, max_positions),
+                        fmt::format("name contexts up to {} with --context", max_positions - most));
+}
+
 ModelBenchOutcome bench_steps(Gemma4Model& model, const Compiler& compiler,
-                              const std::vector<int>& contexts, const std::vector<int>& rows) {
+                              const std::vector<int>& contexts,
+                              const std::vector<int>& num_tokens) {
   ModelBenchOutcome outcome;
   Device& device = model.device();
   outcome.gpu = device.info();
@@ -87,18 +117,17 @@ ModelBenchOutcome bench_steps(Gemma4Model& model, const Compiler& compiler,
       static_cast<std::size_t>(step_weight_bytes(config, model.options().weights));
   const Stream stream = device.create_stream();
   Gemma4Session session = model.open_session();
-  const std::vector<int> ids(static_cast<std::size_t>(*std::max_element(rows.begin(), rows.end())),
-                             config.bos_token_id);
-  model.set_tokens(ids, stream.get());
+  prefill(model, session, contexts.front(), stream.get());
+  model.set_tokens(random_ids(num_tokens.back(), config.vocab_size), stream.get());
   for (const int context : contexts) {
     advance(session, context, stream.get());
-    for (const int num_tokens : rows) {
-      const std::vector<double> times = time_steps(model, session, num_tokens, stream.get());
-      ModelBenchPoint point{context, num_tokens, times[times.size() / 2],
+    for (const int count : num_tokens) {
+      const std::vector<double> times = time_steps(model, session, count, stream.get());
+      ModelBenchPoint point{context, count, times[times.size() / 2],
                             times[times.size() * 3 / 4] - times[times.size() / 4], 0};
       const KvLayout layout = model.options().attention.global_layout;
       const double bytes = static_cast<double>(outcome.weight_bytes) +
-                           step_cache_bytes(config, layout, context + num_tokens);
+                           step_cache_bytes(config, layout, context + count);
       point.floor_us = 1e6 * bytes / outcome.ceilings.read_bytes_per_s;
       outcome.points.push_back(point);
     }

@@ -26,15 +26,21 @@ struct ModelBenchOutcome {
   std::vector<ModelBenchPoint> points;
 };
 
-// Bytes that a step reads at least: every weight but the embedding's rows, and the keys and values
-// that its last token sees.
+// Bytes that a step reads at least: every weight, of which the embedding's few rows are left out, and
+// the keys and values that its last token sees.
 double step_weight_bytes(const ModelConfig& config, LinearWeights weights);
 double step_cache_bytes(const ModelConfig& config, KvLayout global_layout, int context);
 
-// Captured steps of `rows` tokens behind `contexts` tokens, which are whatever the caches hold: no
-// time depends on values. Contexts ascend.
+// Throws InvalidArgument for steps that no model of this config can take. Both ascend.
+void require_steps(const ModelConfig& config, const std::vector<int>& contexts,
+                   const std::vector<int>& num_tokens);
+
+// Captured steps of `num_tokens` random tokens behind `contexts` tokens. Both ascend. One chunk of
+// random tokens is prefilled; the rows of a longer context are what the memory held. Lengths alone
+// decide which rows a step reads; values decide how often softmax rescales its sums, and what power
+// a GPU draws.
 ModelBenchOutcome bench_steps(Gemma4Model& model, const Compiler& compiler,
-                              const std::vector<int>& contexts, const std::vector<int>& rows);
+                              const std::vector<int>& contexts, const std::vector<int>& num_tokens);
 
 Json model_bench_json(const ModelBenchOutcome& outcome);
 std::string model_bench_text(const ModelBenchOutcome& outcome);

@@ -5,7 +5,9 @@
 #include <mutex>
 #include <ostream>
 #include <string>
+#include <utility>
 
+#include "cli/log.h"
 #include "tuner/tuner.h"
 
 namespace attune {
@@ -40,6 +42,20 @@ class Progress {
   double last_written_ = 0;
   std::size_t last_done_ = 0;
   bool line_is_shown_ = false;
+};
+
+// Keeps remarks and the progress line apart while both are there.
+class ClearedFor {
+ public:
+  ClearedFor(Log log, Progress& progress) : log_(std::move(log)) {
+    log_.before_line([&progress] { progress.clear(); });
+  }
+  ~ClearedFor() { log_.before_line({}); }
+  ClearedFor(const ClearedFor&) = delete;
+  ClearedFor& operator=(const ClearedFor&) = delete;
+
+ private:
+  Log log_;
 };
 
 // "4.2 s", "1 min 05 s", "2 h 07 min".

@@ -53,20 +53,6 @@ struct TuneFlags {
   bool json = false;
 };
 
-// Keeps remarks and the progress line apart while both are there.
-class ClearedFor {
- public:
-  ClearedFor(Log log, Progress& progress) : log_(std::move(log)) {
-    log_.before_line([&progress] { progress.clear(); });
-  }
-  ~ClearedFor() { log_.before_line({}); }
-  ClearedFor(const ClearedFor&) = delete;
-  ClearedFor& operator=(const ClearedFor&) = delete;
-
- private:
-  Log log_;
-};
-
 // The architecture to compile for when nothing can be timed; empty when there is a GPU to use.
 std::string arch_without_gpu(const TuneFlags& flags, const std::optional<DeviceChoice>& device,
                              const Log& log) {

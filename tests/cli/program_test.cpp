@@ -1,5 +1,6 @@
 // The program as a user runs it: help, exit codes, what goes to stdout and what to stderr.
 #include "tests/cli/program.h"
+#include "tests/support/test_data.h"
 
 namespace attune {
 namespace {
@@ -96,6 +97,45 @@ TEST_F(Program, AWrongVariableOfTheEnvironmentIsWrongUse) {
       EXPECT_TRUE(finished.err.starts_with("attune: cannot use " + name)) << finished.err;
     }
   }
+}
+
+TEST_F(Program, ABenchRefusesFlagsThatItWouldIgnore) {
+  const std::string config = test_data("gemma4-configs/31b-newer.json").string();
+  const std::vector<std::vector<std::string>> of_problems = {
+      {kProblem},         {"--problem", kProblem}, {"--preset", "gemma4-31b"},
+      {"--tp", "2"},      {"--kv", "512"},         {"--lengths", "512"},
+      {"--csv", "a.csv"}, {"--register-rule"},     {"--candidate", "splitkv/m16n16s1w1/x1"}};
+  const std::vector<std::vector<std::string>> of_models = {
+      {"--context", "512"}, {"--tokens", "1"}, {"--weights", "int4"}, {"--invariant"}};
+  const auto expect_refusal = [&](std::vector<std::string> arguments,
+                                  const std::vector<std::string>& more, const std::string& words) {
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Finished finished = run(arguments);
+    EXPECT_EQ(finished.exit_code, 2) << ::testing::PrintToString(arguments) << finished.err;
+    EXPECT_NE(finished.err.find(words), std::string::npos) << finished.err;
+    if (more.front().starts_with("--")) {
+      EXPECT_NE(finished.err.find("flag=" + more.front()), std::string::npos) << finished.err;
+    }
+  };
+  for (const auto& more : of_problems) {
+    expect_refusal({"bench", "--random-weights", config}, more, "a flag of problems with a model");
+  }
+  for (const auto& more : of_models) {
+    expect_refusal({"bench", kProblem}, more, "a flag of models without a model");
+  }
+  EXPECT_FALSE(std::filesystem::exists("a.csv"));
+}
+
+TEST_F(Program, ABenchRefusesStepsThatAModelHasNot) {
+  const std::string config = test_data("gemma4-configs/31b-newer.json").string();
+  const auto error_of = [&](const char* contexts, const char* tokens) {
+    const Finished finished =
+        run({"bench", "--random-weights", config, "--context", contexts, "--tokens", tokens});
+    EXPECT_EQ(finished.exit_code, 2) << finished.err;  // 3 where it looks for a GPU
+    return finished.err;
+  };
+  EXPECT_NE(error_of("512,262144", "1,8").find("context=262144 tokens=8"), std::string::npos);
+  EXPECT_NE(error_of("512", "17").find("tokens=17"), std::string::npos);
 }
 
 TEST_F(Program, TheEnvironmentNamesADeviceToo) {
