@@ -155,7 +155,7 @@ Answer answer_for(const Scene& scene) {
   if (hit) refused = why_not_servable(scene.problem, hit->winner.candidate, scene.gpu);
   if (hit && !refused) {
     const std::string reason = reason_for(scene, *hit);
-    return {hit->match == Match::kExact ? "exact" : "nearest", hit->winner.candidate.text(), reason,
+    return {hit->is_exact() ? "exact" : "nearest", hit->winner.candidate.text(), reason,
             std::move(hit)};
   }
   try {
