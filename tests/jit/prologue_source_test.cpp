@@ -12,14 +12,19 @@ namespace {
 TEST(PrologueSource, SpellsHeadDimAndLayoutInItsSymbol) {
   const Source source = prologue_source(512, KvLayout::kUnifiedPaged);
   EXPECT_EQ(source.symbols, std::vector<std::string>{"prologue_d512_unified_paged"});
-  EXPECT_NE(source.text.find("attune::prologue<512, attune::KvLayout::kUnifiedPaged>(p);"),
+  EXPECT_NE(source.text.find("attune::prologue<512, attune::KvLayout::kUnifiedPaged, true>(p);"),
             std::string::npos);
   EXPECT_EQ(source.headers.front().name, "templates/prologue.cuh");
+  const Source raw = prologue_source(256, KvLayout::kContiguous, false);
+  EXPECT_EQ(raw.symbols, std::vector<std::string>{"prologue_raw_d256_contiguous"});
+  EXPECT_NE(raw.text.find("attune::prologue<256, attune::KvLayout::kContiguous, false>(p);"),
+            std::string::npos);
 }
 
 TEST(PrologueSource, RefusesWhatTheTemplateRefuses) {
   EXPECT_THROW(prologue_source(256, KvLayout::kUnified), InvalidArgument);
   EXPECT_THROW(prologue_source(96, KvLayout::kRing), InvalidArgument);
+  EXPECT_THROW(prologue_source(512, KvLayout::kUnified, false), InvalidArgument);
 }
 
 TEST(PrologueDigest, IsOfItsTemplatesAndOnTheHostOfItsLanguageToo) {
