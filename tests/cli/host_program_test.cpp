@@ -1,6 +1,6 @@
 // The main job without a GPU: tune, tune again, explain, bench and serve on the host device.
-#include "runtime/attune.h"
 #include "tests/cli/host_program.h"
+#include "runtime/attune.h"
 
 namespace attune {
 namespace {
