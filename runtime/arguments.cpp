@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "runtime/device_pointer.h"
+
 namespace attune {
 namespace {
 
@@ -136,11 +138,6 @@ Strides resolve(const std::int64_t (&strides)[3], std::int64_t tokens, std::int6
                 std::int64_t head_dim) {
   return {strides[0] != 0 ? strides[0] : tokens * heads * head_dim,
           strides[1] != 0 ? strides[1] : heads * head_dim, strides[2] != 0 ? strides[2] : head_dim};
-}
-
-template <typename T>
-T* pointer(std::uint64_t address) {
-  return reinterpret_cast<T*>(address);
 }
 
 }  // namespace

@@ -9,10 +9,11 @@
 #include <fmt/format.h>
 
 #include "jit/model_source.h"
-#include "runtime/checkpoint.h"
+#include "runtime/device_pointer.h"
+#include "runtime/eagle3_weights.h"
 #include "runtime/linear_layers.h"
 #include "runtime/state_buffer.h"
-#include "runtime/weight_memory.h"
+#include "runtime/stream_kernels.h"
 #include "templates/model_plan.h"
 #include "templates/prologue_config.h"
 #include "templates/prologue_plan.h"
@@ -22,68 +23,6 @@ namespace {
 
 constexpr std::array kEpilogues = {LinearEpilogue::kStore, LinearEpilogue::kSwiglu,
                                    LinearEpilogue::kLogits};
-
-template <typename T>
-T* pointer(DevicePtr address) {
-  return reinterpret_cast<T*>(address);
-}
-
-struct Eagle3Weights {
-  DevicePtr embed_tokens = 0, fc = 0, norm = 0, lm_head = 0;
-  DevicePtr input_norm = 0, hidden_norm = 0, post_attention_norm = 0;
-  DevicePtr qkv_proj = 0, o_proj = 0, gate_up_proj = 0, down_proj = 0;
-  std::vector<std::int32_t> target_tokens;
-  std::vector<DeviceMem> memory;
-};
-
-Eagle3Weights upload(Device& device, const Eagle3Tensors<TensorView>& tensors,
-                     DevicePtr target_embedding) {
-  Eagle3Weights w;
-  WeightUploader upload(device, {}, &w.memory);
-  w.embed_tokens =
-      tensors.embed_tokens.bytes.empty() ? target_embedding : upload.plain(tensors.embed_tokens);
-  w.fc = upload.matrix({&tensors.fc});
-  w.norm = upload.plain(tensors.norm);
-  w.lm_head = upload.matrix({&tensors.lm_head});
-  w.input_norm = upload.plain(tensors.input_norm);
-  w.hidden_norm = upload.plain(tensors.hidden_norm);
-  w.post_attention_norm = upload.plain(tensors.post_attention_norm);
-  w.qkv_proj = upload.matrix({&tensors.q_proj, &tensors.k_proj, &tensors.v_proj});
-  w.o_proj = upload.matrix({&tensors.o_proj});
-  w.gate_up_proj = upload.matrix({&tensors.gate_proj, &tensors.up_proj});
-  w.down_proj = upload.matrix({&tensors.down_proj});
-  for (const std::int64_t token : target_tokens(tensors.d2t)) {
-    w.target_tokens.push_back(static_cast<std::int32_t>(token));
-  }
-  device.synchronize(nullptr);
-  return w;
-}
-
-int qkv_width(const Eagle3Config& config) {
-  return config.head_dim * (config.num_q_heads + 2 * config.num_kv_heads);
-}
-
-Eagle3Weights invent(Device& device, const Eagle3Config& config, const Kernel& fill,
-                     std::uint64_t seed) {
-  Eagle3Weights w;
-  WeightInventor make(device, fill, {}, seed, &w.memory);
-  const int hidden = config.hidden_size;
-  w.embed_tokens = make.plain(config.target_vocab_size, hidden);
-  w.fc = make.matrix(hidden, std::int64_t{1} * config.num_taps() * config.target_hidden_size);
-  w.norm = make.vector(hidden, 0, 3 / std::sqrt(hidden));
-  w.lm_head = make.matrix(config.draft_vocab_size, hidden);
-  w.input_norm = make.vector(hidden, 1, 0.2);
-  w.hidden_norm = make.vector(hidden, 1, 0.2);
-  w.post_attention_norm = make.vector(hidden, 1, 0.2);
-  w.qkv_proj = make.matrix(qkv_width(config), 2 * hidden);
-  w.o_proj = make.matrix(hidden, std::int64_t{1} * config.num_q_heads * config.head_dim);
-  w.gate_up_proj = make.matrix(std::int64_t{2} * config.intermediate_size, hidden);
-  w.down_proj = make.matrix(hidden, config.intermediate_size);
-  const int step = config.target_vocab_size / config.draft_vocab_size;
-  for (int id = 0; id < config.draft_vocab_size; ++id) w.target_tokens.push_back(id * step);
-  device.synchronize(nullptr);
-  return w;
-}
 
 }  // namespace
 
@@ -130,9 +69,10 @@ struct Eagle3Head::State {
   const Eagle3Config config;
   const Eagle3Options options;
   LinearLayers linears;
+  StreamKernels kernels;
   Eagle3Weights weights;
-  std::shared_ptr<const LoadedModule> residual_module, argmax_module, prologue_module;
-  Kernel residual, embedding, argmax, prologue;
+  std::shared_ptr<const LoadedModule> prologue_module;
+  Kernel prologue;
   std::map<int, Attention> steps;  // by rows
   std::optional<Attention> chunk;
   std::shared_ptr<const StateWriter> writer;
@@ -150,7 +90,11 @@ struct Eagle3Head::State {
 Eagle3Head::State::State(Engine& engine, const Eagle3Config& of, const Eagle3Options& asked,
                          const LinearLayers::Load& load,
                          const std::function<Eagle3Weights()>& make_weights)
-    : device(engine.device()), config(of), options(asked), linears(device, load, kEpilogues) {
+    : device(engine.device()),
+      config(of),
+      options(asked),
+      linears(device, load, kEpilogues),
+      kernels(device, load, config.hidden_size) {
   if (options.max_tokens < 1 || options.max_rows < 1 || options.max_round < 1 ||
       options.max_round > kMaxVerifyTokens || options.max_tokens > kMaxRopePositions) {
     throw InvalidArgument("cannot make a draft head",
@@ -159,12 +103,6 @@ Eagle3Head::State::State(Engine& engine, const Eagle3Config& of, const Eagle3Opt
                           fmt::format("each is at least 1, max_round up to {}, max_tokens up to {}",
                                       kMaxVerifyTokens, kMaxRopePositions));
   }
-  const Source steps_source = residual_source(config.hidden_size);
-  residual_module = load(steps_source);
-  residual = device.kernel(residual_module->module, steps_source.symbols[0], 0);
-  embedding = device.kernel(residual_module->module, steps_source.symbols[1], 0);
-  argmax_module = load(argmax_source());
-  argmax = device.kernel(argmax_module->module, "argmax", 0);
   const Source raw = prologue_source(config.head_dim, KvLayout::kContiguous, false);
   prologue_module = load(raw);
   prologue = device.kernel(prologue_module->module, raw.symbols.front(), 0);
@@ -250,11 +188,11 @@ void Eagle3Head::State::join(DevicePtr feature, DevicePtr ids_at, int rows,
   p.tokens = pointer<const int>(ids_at);
   p.embedding = pointer<const uint16>(weights.embed_tokens);
   p.embedding_scale = 1;
-  device.launch(embedding, plan_residual(rows), &p, stream);
+  device.launch(kernels.embedding, plan_residual(rows), &p, stream);
   p = residual_params(weights.hidden_norm, row_of(joined, 1), 2 * hidden);
   p.from = pointer<const uint16>(feature);
   p.from_stride = hidden;
-  device.launch(residual, plan_residual(rows), &p, stream);
+  device.launch(kernels.residual, plan_residual(rows), &p, stream);
 }
 
 void Eagle3Head::State::attend(int rows, StreamHandle stream) const {
@@ -304,7 +242,7 @@ void Eagle3Head::State::feed_forward(DevicePtr feature, int rows, StreamHandle s
   p.from = pointer<const uint16>(config.norm_before_residual ? row_of(joined, 1) : feature);
   p.from_stride = config.norm_before_residual ? 2 * hidden : hidden;
   p.stream = pointer<uint16>(stream_rows.ptr());
-  device.launch(residual, plan_residual(rows), &p, stream);
+  device.launch(kernels.residual, plan_residual(rows), &p, stream);
   run({config.intermediate_size, hidden, LinearEpilogue::kSwiglu}, weights.gate_up_proj,
       normed.ptr(), activated.ptr(), rows, stream);
   run({hidden, config.intermediate_size}, weights.down_proj, activated.ptr(), branch.ptr(), rows,
@@ -314,7 +252,7 @@ void Eagle3Head::State::feed_forward(DevicePtr feature, int rows, StreamHandle s
   p.from = pointer<const uint16>(stream_rows.ptr());
   p.from_stride = hidden;
   p.stream = pointer<uint16>(features.ptr());
-  device.launch(residual, plan_residual(rows), &p, stream);
+  device.launch(kernels.residual, plan_residual(rows), &p, stream);
 }
 
 void Eagle3Head::State::head(int rows, int chained, StreamHandle stream) const {
@@ -323,7 +261,7 @@ void Eagle3Head::State::head(int rows, int chained, StreamHandle stream) const {
   const ArgmaxParams p{pointer<const float>(logits.ptr()), config.draft_vocab_size,
                        config.draft_vocab_size, pointer<const int>(map.ptr()),
                        pointer<int>(chain.ptr()) + chained};
-  device.launch(argmax, plan_argmax(1), &p, stream);
+  device.launch(kernels.argmax, plan_argmax(1), &p, stream);
 }
 
 void Eagle3Head::State::forward(const Pass& pass, StreamHandle stream) {
@@ -345,7 +283,7 @@ Eagle3Head::Eagle3Head(Engine& engine, const Eagle3Config& config,
                        const Eagle3Options& options)
     : state_(std::make_unique<State>(
           engine, config, options, [&](const Source& source) { return engine.load_module(source); },
-          [&] { return upload(engine.device(), weights, target_embedding); })) {}
+          [&] { return upload_weights(engine.device(), weights, target_embedding); })) {}
 
 Eagle3Head Eagle3Head::random(Engine& engine, const Eagle3Config& config,
                               const Eagle3Options& options, std::uint64_t seed) {
@@ -353,7 +291,7 @@ Eagle3Head Eagle3Head::random(Engine& engine, const Eagle3Config& config,
   return Eagle3Head(std::make_unique<State>(engine, config, options, load, [&] {
     const auto probe = load(probe_source(engine.device().info().arch));
     const Kernel fill = engine.device().kernel(probe->module, "fill_noise", 0);
-    return invent(engine.device(), config, fill, seed);
+    return random_weights(engine.device(), config, fill, seed);
   }));
 }
 

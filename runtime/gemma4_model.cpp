@@ -7,8 +7,10 @@
 #include <fmt/format.h>
 
 #include "jit/model_source.h"
+#include "runtime/device_pointer.h"
 #include "runtime/gemma4_weights.h"
 #include "runtime/linear_layers.h"
+#include "runtime/stream_kernels.h"
 #include "templates/model_plan.h"
 
 namespace attune {
@@ -16,11 +18,6 @@ namespace {
 
 constexpr std::array kEpilogues = {LinearEpilogue::kStore, LinearEpilogue::kGeglu,
                                    LinearEpilogue::kLogits};
-
-template <typename T>
-T* pointer(DevicePtr address) {
-  return reinterpret_cast<T*>(address);
-}
 
 void require_taps(const std::vector<int>& taps, int num_layers) {
   for (std::size_t i = 0; i < taps.size(); ++i) {
@@ -89,10 +86,9 @@ struct Gemma4Model::State {
   const ModelConfig config;
   const Gemma4ModelOptions options;
   LinearLayers linears;
+  StreamKernels kernels;
   Gemma4Attention attention;
   Gemma4Weights weights;
-  std::shared_ptr<const LoadedModule> residual_module, argmax_module;
-  Kernel residual, embedding, argmax;
 
   // bf16 [longest step, ...]: the residual stream, its norm, what a branch adds, ...
   DeviceMem stream_rows, normed, branch, qkv, attended, activated, tapped;
@@ -105,15 +101,9 @@ Gemma4Model::State::State(Engine& engine, const ModelConfig& of, Gemma4ModelOpti
       config(served(of)),
       options(std::move(asked)),
       linears(device, load, kEpilogues, options.weights),
+      kernels(device, load, config.hidden_size()),
       attention(engine, config.geometry, options.attention) {
   require_taps(options.taps, config.num_layers());
-  const Source steps = residual_source(config.hidden_size());
-  residual_module = load(steps);
-  residual = device.kernel(residual_module->module, steps.symbols[0], 0);
-  embedding = device.kernel(residual_module->module, steps.symbols[1], 0);
-  const Source largest = argmax_source();
-  argmax_module = load(largest);
-  argmax = device.kernel(argmax_module->module, largest.symbols.front(), 0);
   make_activations();
   const PackingKernel packing(device, options.weights, load);
   weights = make_weights(packing.format);
@@ -176,7 +166,7 @@ void Gemma4Model::State::embed(int num_tokens, StreamHandle stream) const {
   p.tokens = pointer<const int>(ids.ptr());
   p.embedding = pointer<const uint16>(weights.embed_tokens);
   p.embedding_scale = config.embedding_scale();
-  device.launch(embedding, plan_residual(num_tokens), &p, stream);
+  device.launch(kernels.embedding, plan_residual(num_tokens), &p, stream);
 }
 
 void Gemma4Model::State::add_branch(DevicePtr post_norm, DevicePtr scalar, DevicePtr next_norm,
@@ -185,7 +175,7 @@ void Gemma4Model::State::add_branch(DevicePtr post_norm, DevicePtr scalar, Devic
   p.branch = pointer<const uint16>(branch.ptr());
   p.post_weight = pointer<const uint16>(post_norm);
   p.scalar = pointer<const uint16>(scalar);
-  device.launch(residual, plan_residual(num_tokens), &p, stream);
+  device.launch(kernels.residual, plan_residual(num_tokens), &p, stream);
 }
 
 void Gemma4Model::State::attend(Gemma4Session& session, int layer_idx, bool is_prefill,
@@ -241,7 +231,7 @@ void Gemma4Model::State::head(int first_token, int num_tokens, StreamHandle stre
          num_tokens, stream);
   const ArgmaxParams p{pointer<const float>(logits.ptr()), config.vocab_size, config.vocab_size,
                        nullptr, pointer<int>(best.ptr())};
-  device.launch(argmax, plan_argmax(num_tokens), &p, stream);
+  device.launch(kernels.argmax, plan_argmax(num_tokens), &p, stream);
 }
 
 void Gemma4Model::State::step(Gemma4Session& session, bool is_prefill, int num_tokens,

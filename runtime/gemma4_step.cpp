@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/device_pointer.h"
 #include "runtime/gemma4_state.h"
 #include "templates/prologue_plan.h"
 
@@ -58,11 +59,6 @@ std::int64_t token_stride(const Call& call, const char* name, std::int64_t strid
            fmt::format("it is 0, or a multiple of {} from {} on", kStrideMultiple, dense));
   }
   return stride;
-}
-
-template <typename T>
-T* pointer(std::uint64_t address) {
-  return reinterpret_cast<T*>(address);
 }
 
 }  // namespace
