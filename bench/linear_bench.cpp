@@ -1,6 +1,7 @@
 // Times linear layers of few tokens in each config, of bf16 and of packed weights, cold and back to
 // back as in a model, against the read bandwidth of the same run. Prints CSV.
-//   attune-linear-bench [--device N] [OUTxIN[:geglu|:logits] ...]    default: Gemma 4 31B
+//   attune-linear-bench [--device N] [--weights bf16|int4] [OUTxIN[:geglu|:logits] ...]
+// By default the layers of Gemma 4 31B with both.
 // Exit code: 0 measured, 1 an error, 2 usage, 3 no GPU or NVRTC.
 #include <algorithm>
 #include <cstdio>
@@ -66,10 +67,11 @@ std::size_t weight_bytes(const LinearShape& shape) {
 
 std::vector<KernelConfig> configs(const DeviceInfo& device, LinearWeights weights) {
   std::vector<KernelConfig> all;
-  for (const int block_m : {8, 16}) {
+  for (const int block_m : {1, 8, 16}) {
+    if (block_m == 1 && weights == LinearWeights::kBf16) continue;
     for (const int block_n : {16, 32, 48, 64}) {
       for (const int num_stages : {2, 3, 4, 5, 6, 8}) {
-        const KernelConfig config{block_m, block_n, num_stages, kLinearWarps};
+        const KernelConfig config{block_m, block_n, num_stages, linear_warps(weights)};
         const int smem = linear_smem_bytes(config, weights);
         if (smem <= device.max_smem_per_block_bytes && 2 * smem > device.smem_per_sm_bytes / 2) {
           all.push_back(config);
@@ -184,12 +186,31 @@ int parse_ordinal(const std::string& text) {
   return static_cast<int>(*ordinal);
 }
 
-int run(std::vector<std::string> arguments) {
-  int ordinal = 0;
-  if (arguments.size() >= 2 && arguments[0] == "--device") {
-    ordinal = parse_ordinal(arguments[1]);
-    arguments.erase(arguments.begin(), arguments.begin() + 2);
+// Takes the value of `flag` out of the arguments; empty: it is not there.
+std::string take_flag(std::vector<std::string>& arguments, std::string_view flag) {
+  const auto found = std::find(arguments.begin(), arguments.end(), flag);
+  if (found == arguments.end()) return "";
+  const auto value = found + 1;
+  if (value == arguments.end()) {
+    throw InvalidArgument("a flag lacks its value", fmt::format("flag={}", flag));
   }
+  std::string text = *value;
+  arguments.erase(found, value + 1);
+  return text;
+}
+
+std::vector<LinearWeights> parse_weights(std::string_view text) {
+  if (text.empty()) return {LinearWeights::kBf16, LinearWeights::kInt4};
+  if (text == "bf16") return {LinearWeights::kBf16};
+  if (text == "int4") return {LinearWeights::kInt4};
+  throw InvalidArgument("no such weights", fmt::format("weights='{}'", text),
+                        "use bf16 or int4, or leave the flag out for both");
+}
+
+int run(std::vector<std::string> arguments) {
+  const std::string device_text = take_flag(arguments, "--device");
+  const int ordinal = device_text.empty() ? 0 : parse_ordinal(device_text);
+  const auto all_weights = parse_weights(take_flag(arguments, "--weights"));
   if (arguments.empty()) {
     arguments = {"16384x5376",       "18432x5376", "5376x8192",         "5376x16384",
                  "21504x5376:geglu", "5376x21504", "262144x5376:logits"};
@@ -205,7 +226,7 @@ int run(std::vector<std::string> arguments) {
              1e-12 * bench.ceilings().read_bytes_per_s);
   fmt::print("shape,weights,config,tokens,median_us,iqr_us,floor_us,percent_of_floor\n");
   for (LinearShape shape : shapes) {
-    for (const LinearWeights weights : {LinearWeights::kBf16, LinearWeights::kInt4}) {
+    for (const LinearWeights weights : all_weights) {
       shape.weights = weights;
       bench.run(shape);
     }

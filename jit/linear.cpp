@@ -9,15 +9,16 @@
 namespace attune {
 namespace {
 
-// Rows of bf16 in boxes of one panel.
-TensorMap row_map(Device& device, DevicePtr address, int columns, int rows, int box_rows) {
+// Rows of bf16 in boxes.
+TensorMap row_map(Device& device, DevicePtr address, int columns, int rows, int box_columns,
+                  int box_rows) {
   TensorMapSpec spec;
   spec.rank = 2;
   spec.address = address;
   spec.size = {static_cast<std::uint64_t>(columns), static_cast<std::uint64_t>(rows)};
   spec.stride_bytes = {static_cast<std::uint64_t>(columns) * kBytesPerElement};
-  spec.box = {kLinearColumns, static_cast<std::uint32_t>(box_rows)};
-  spec.swizzle = TensorMapSwizzle::k128;
+  spec.box = {static_cast<std::uint32_t>(box_columns), static_cast<std::uint32_t>(box_rows)};
+  spec.swizzle = box_columns == kLinearColumns ? TensorMapSwizzle::k128 : TensorMapSwizzle::kNone;
   return device.tensor_map(spec);
 }
 
@@ -32,17 +33,22 @@ void launch_linear(Device& device, const LinearKernel& linear, const LinearArgs&
                           fmt::format("its kernel takes 1 to {}", linear.config.block_m));
   }
   const int box = linear.plan.outputs_per_pass;
+  const int columns = shape.in_features;
   LinearParams p{};
   p.weight_rows = shape.weight_rows();
   if (shape.weights == LinearWeights::kInt4) {
     p.packed = reinterpret_cast<const void*>(args.weights);
   } else {
-    p.weight_map = row_map(device, args.weights, shape.in_features, p.weight_rows, box);
-    p.short_weight_map =
-        row_map(device, args.weights, shape.in_features, p.weight_rows, std::max(1, box - 1));
+    const auto rows = [&](int box_rows) {
+      return row_map(device, args.weights, columns, p.weight_rows, kLinearColumns, box_rows);
+    };
+    p.weight_map = rows(box);
+    p.short_weight_map = rows(std::max(1, box - 1));
   }
+  const int input_columns =
+      linear_panel_columns(shape.weights) / linear_input_boxes(linear.config, shape.weights);
   p.input_map =
-      row_map(device, args.input, shape.in_features, args.num_tokens, linear.config.block_m);
+      row_map(device, args.input, columns, args.num_tokens, input_columns, args.num_tokens);
   p.out = reinterpret_cast<void*>(args.out);
   p.out_stride = shape.out_features;
   p.num_tokens = args.num_tokens;

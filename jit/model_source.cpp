@@ -91,7 +91,8 @@ Source source_of(std::string text, std::vector<std::string> symbols) {
 }  // namespace
 
 Source linear_source(const KernelConfig& config, LinearEpilogue epilogue, LinearWeights weights) {
-  const LinearShape any{.out_features = 1, .in_features = 8, .epilogue = epilogue};
+  const LinearShape any{
+      .out_features = 1, .in_features = 8, .epilogue = epilogue, .weights = weights};
   if (const auto limit = linear_limits(any, config)) {
     throw InvalidArgument("no linear kernel", limit->detail);
   }

@@ -16,7 +16,7 @@ namespace {
 KernelConfig config_for(int block_m, LinearWeights weights, const DeviceInfo& device) {
   constexpr int kMostStages = 4;
   KernelConfig config{
-      .block_m = block_m, .block_n = 48, .num_stages = 1, .num_warps = kLinearWarps};
+      .block_m = block_m, .block_n = 48, .num_stages = 1, .num_warps = linear_warps(weights)};
   for (const int block_n : {48, 32, 16}) {
     config.block_n = block_n;
     for (config.num_stages = kMostStages; config.num_stages >= 2; --config.num_stages) {
@@ -30,6 +30,12 @@ KernelConfig config_for(int block_m, LinearWeights weights, const DeviceInfo& de
       fmt::format("gpu={} smem_bytes={} limit={}", device.name, linear_smem_bytes(config, weights),
                   device.max_smem_per_block_bytes),
       "use bf16 weights, or a GPU with more shared memory");
+}
+
+// BLOCK_M of the kernels, ascending. One token's x takes so little room that packed rows have slots more.
+std::vector<int> token_blocks(LinearWeights weights) {
+  if (weights == LinearWeights::kInt4) return {1, kMmaTokens, kMaxLinearTokens};
+  return {kMmaTokens, kMaxLinearTokens};
 }
 
 // Tiles come by bulk tensor copies.
@@ -48,7 +54,7 @@ LinearLayers::LinearLayers(Device& device, const Load& load,
     : device_(device), weights_(weights) {
   require_tensor_copies(device.info());
   for (const LinearEpilogue epilogue : epilogues) {
-    for (const int block_m : {kMmaTokens, kMaxLinearTokens}) {
+    for (const int block_m : token_blocks(weights)) {
       Loaded& loaded = kernels_[{epilogue, block_m}];
       const KernelConfig config = config_for(block_m, weights_, device.info());
       const Source source = linear_source(config, epilogue, weights_);
@@ -65,8 +71,7 @@ void LinearLayers::run(LinearShape shape, LinearArgs args, StreamHandle stream) 
   const int out_bytes = shape.epilogue == LinearEpilogue::kLogits ? 4 : kBytesPerElement;
   for (int left = args.num_tokens; left > 0; left -= args.num_tokens) {
     args.num_tokens = std::min(left, kMaxLinearTokens);
-    const int block_m = args.num_tokens <= kMmaTokens ? kMmaTokens : kMaxLinearTokens;
-    LinearKernel linear = kernels_.at({shape.epilogue, block_m}).linear;
+    LinearKernel linear = kernels_.lower_bound({shape.epilogue, args.num_tokens})->second.linear;
     linear.shape = shape;
     linear.plan = plan_linear(shape, linear.config, device_.info().num_sms);
     launch_linear(device_, linear, args, stream);

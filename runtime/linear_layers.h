@@ -32,7 +32,7 @@ class LinearLayers {
   };
   Device& device_;
   LinearWeights weights_;
-  std::map<std::pair<LinearEpilogue, int>, Loaded> kernels_;  // by tokens of a launch: 8 or 16
+  std::map<std::pair<LinearEpilogue, int>, Loaded> kernels_;  // by BLOCK_M
 };
 
 }  // namespace attune

@@ -1,16 +1,19 @@
 // Computes  y = W x for up to BLOCK_M tokens, with W read once.
-// Grid      CTAs, each with a share of the outputs that is equal to one. Threads: kLinearWarps * 32.
+// Grid      CTAs, each with a share of the outputs that is equal to one. Threads: linear_warps() * 32.
 // Tiles     a slot has a panel of the pass's rows of W and of all tokens. Tokens come by bulk tensor
-//           copies, with the 128-byte swizzle; rows of bf16 too, packed rows by bulk copies. A warp
-//           has num_stages slots of its own and panels warp, warp + kLinearWarps, ... of every row:
-//           no warp waits for another but to add up.
+//           copies, with the 128-byte swizzle; rows of bf16 too, packed rows by bulk copies. A share
+//           (a warp, for packed rows two) has num_stages slots of its own and panels share, share +
+//           kLinearShares, ... of every row: no share waits for another but to add up.
 // Fragments W is the left operand of mma.sync, so that 8 tokens fill it. A lane loads 16 bytes of a
 //           row at once, and both operands of an mma take the same columns in the same order: which
 //           column is which k is free. So no ldmatrix, and the rows that a lane group reads are
 //           permuted for the banks (lane_row).
 // Int4      numbers become bf16 by or-ing their bits into the mantissa of 128: 128 + n. A group's sum
-//           is then 136 times the sum of its x too large, which a product with ones gives; in fp32
-//           that costs 1e-5 of the result, where each number would cost half an instruction more.
+//           is then 136 times the sum of its x too large, so it begins at -136 times that, a product
+//           that all row tiles share; in fp32 that costs 1e-5 of the result, where each number would
+//           cost half an instruction more.
+// Tokens    that are not there leave rows of a slot of x as they were: theirs are columns of an mma
+//           of their own, which nobody reads.
 // Smem      slots | partial sums of the warps | barriers.
 // Sync      full barriers of the slots; before a pass's partial sums are written, those of the pass
 //           before it have been read, and before they are added all are there: __syncthreads both.
@@ -45,7 +48,8 @@ struct Linear {
   static constexpr int BLOCK_N = kConfig.block_n;
   static constexpr int kStages = kConfig.num_stages;
   static constexpr int kWarps = kConfig.num_warps;
-  static constexpr int kTokenTiles = BLOCK_M / kMmaTokens;
+  static constexpr int kSharing = linear_warps_of_panel(kWeights);  // warps of one slot
+  static constexpr int kTokenTiles = (BLOCK_M + kMmaTokens - 1) / kMmaTokens;
   static constexpr int kRowTiles = BLOCK_N / kMmaRows;
   static constexpr int kRowsPerOutput = linear_rows_per_output(kEpilogue);
   static constexpr int kOutputs = BLOCK_N / kRowsPerOutput;  // most of a pass
@@ -54,17 +58,21 @@ struct Linear {
   static constexpr int kRowBytes = kInt4 ? kInt4RowBytes : kLinearRowBytes;
   static constexpr int kSlotBytes = linear_slot_bytes(kConfig, kWeights);
   static constexpr int kInputBytes = linear_input_bytes(kConfig, kWeights);
-  static constexpr int kPartialOffset = kWarps * kStages * kSlotBytes;
+  static constexpr int kInputBoxes = linear_input_boxes(kConfig, kWeights);
+  static constexpr int kPartialOffset = kLinearShares * kStages * kSlotBytes;
   static constexpr int kBarrierOffset = kPartialOffset + 4 * linear_partials(kConfig);
-  static_assert(kWarps == kLinearWarps, "sums depend on it");
-  static_assert(BLOCK_M == 8 || BLOCK_M == 16);
+  static_assert(kWarps == linear_warps(kWeights), "sums depend on it");
+  static_assert(BLOCK_M == 8 || BLOCK_M == 16 || (BLOCK_M == 1 && kInt4));
   static_assert(BLOCK_N % kMmaRows == 0 && kOutputs % 8 == 0, "boxes begin at a swizzle");
-  static_assert(kBarrierOffset + kWarps * kStages * 8 == linear_smem_bytes(kConfig, kWeights));
+  static_assert(kBarrierOffset + kLinearShares * kStages * 8 ==
+                linear_smem_bytes(kConfig, kWeights));
 
   const LinearParams& p;
   unsigned char* const smem;
   const int warp = threadIdx.x / kWarpSize;
   const int lane = threadIdx.x % kWarpSize;
+  const int share = warp / kSharing;
+  const bool copies = threadIdx.x % (kSharing * kWarpSize) == 0;  // the slots of its share
   const int num_panels = linear_panels(kWeights, p.in_features);
   int first_output;
   int num_outputs;
@@ -84,12 +92,20 @@ struct Linear {
     const int64 outputs = p.out_features;
     first_output = static_cast<int>(blockIdx.x * outputs / gridDim.x);
     num_outputs = static_cast<int>((blockIdx.x + 1) * outputs / gridDim.x) - first_output;
-    next.panel = warp;
-    if (lane == 0) {
+    next.panel = share;
+    if (copies) {
       for (int slot = 0; slot < kStages; ++slot) mbarrier_init(barrier(slot), 1);
       fence_mbarrier_init();
     }
-    __syncwarp();
+    sync_share();
+  }
+
+  __device__ __forceinline__ void sync_share() const {
+    if constexpr (kSharing == 1) {
+      __syncwarp();
+    } else {
+      bar_sync(1 + share, kSharing * kWarpSize);
+    }
   }
 
   // Outputs of a pass, relative to the CTA's first: long passes come first.
@@ -108,18 +124,18 @@ struct Linear {
   }
   __device__ __forceinline__ void advance(Place& place) const {
     ++place.step;
-    place.panel += kWarps;
+    place.panel += kLinearShares;
     if (place.panel >= num_panels) {
-      place.panel = warp;
+      place.panel = share;
       ++place.pass;
     }
   }
 
   __device__ __forceinline__ int slot_offset(int step) const {
-    return (warp * kStages + step % kStages) * kSlotBytes;
+    return (share * kStages + step % kStages) * kSlotBytes;
   }
   __device__ __forceinline__ uint32 barrier(int slot) const {
-    return smem_address(smem) + kBarrierOffset + (warp * kStages + slot) * 8;
+    return smem_address(smem) + kBarrierOffset + (share * kStages + slot) * 8;
   }
 
   // W of a step; the barrier expects x too.
@@ -128,7 +144,8 @@ struct Linear {
     const uint32 slot = smem_address(smem) + slot_offset(place.step) + kInputBytes;
     const int outputs = pass_outputs(place.pass);
     const int row = first_output + pass_begin(place.pass);
-    mbarrier_arrive_expect_tx(full, outputs * kRowsPerOutput * kRowBytes + kInputBytes);
+    mbarrier_arrive_expect_tx(
+        full, outputs * kRowsPerOutput * kRowBytes + p.num_tokens * kColumns * kBytesPerElement);
 #pragma unroll
     for (int part = 0; part < kRowsPerOutput; ++part) {
       const uint32 to = slot + part * kOutputs * kRowBytes;
@@ -149,7 +166,7 @@ struct Linear {
   __device__ __forceinline__ void copy_input(const Place& place) const {
     const uint32 slot = smem_address(smem) + slot_offset(place.step);
 #pragma unroll
-    for (int i = 0; i < kColumns / kLinearColumns; ++i) {
+    for (int i = 0; i < kInputBoxes; ++i) {
       const int at[2] = {place.panel * kColumns + i * kLinearColumns, 0};
       cp_async_bulk_tensor_load<2>(slot + i * BLOCK_M * kLinearRowBytes, &p.input_map, at,
                                    barrier(place.step % kStages));
@@ -159,22 +176,22 @@ struct Linear {
   // Fills all slots: W does not depend on the kernel in front, x does.
   __device__ __forceinline__ void start() {
     Place place = next;
-    if (lane == 0) {
+    if (copies) {
       for (; place.step < kStages && is_there(place); advance(place)) copy_weights(place);
     }
     griddepcontrol_wait();
     griddepcontrol_launch_dependents();
     for (; next.step < kStages && is_there(next); advance(next)) {
-      if (lane == 0) copy_input(next);
+      if (copies) copy_input(next);
     }
   }
 
   // The slot that was read is filled again.
   __device__ __forceinline__ void refill() {
-    __syncwarp();
+    sync_share();
     if (!is_there(next)) return;
-    if (lane == 0) {
-      fence_proxy_async();  // the copies write what the warp has read, in another proxy
+    if (copies) {
+      fence_proxy_async();  // the copies write what its warps have read, in another proxy
       copy_weights(next);
       copy_input(next);
     }
@@ -198,11 +215,13 @@ struct Linear {
     return group >> 1 | (group & 1) << 2;
   }
 
-  // Of the lane: 16 bytes of token tile t, columns `chunk` * 8 to + 7 of a panel of x.
+  // Of the lane: 16 bytes of token tile t, columns `chunk` * 8 to + 7 of a panel of x. One token
+  // stands for all columns of an mma.
   __device__ __forceinline__ static uint4 input_chunk(const unsigned char* panel, int t, int row,
                                                       int chunk) {
-    return *reinterpret_cast<const uint4*>(panel + (t * kMmaTokens + row) * kLinearRowBytes +
-                                           (chunk ^ row) * 16);
+    const int at =
+        BLOCK_M == 1 ? chunk * 16 : (t * kMmaTokens + row) * kLinearRowBytes + (chunk ^ row) * 16;
+    return *reinterpret_cast<const uint4*>(panel + at);
   }
 
   __device__ __forceinline__ void multiply(int step) {
@@ -243,7 +262,7 @@ struct Linear {
 
   // Numbers 2 p and 2 p + 1 of a word, each + 128.
   __device__ __forceinline__ static uint32 widen(uint32 word, int pair) {
-    return (word >> 4 * pair & 0x000f000fu) | 0x43004300u;
+    return and_or(word >> 4 * pair, 0x000f000fu, 0x43004300u);
   }
   // bf16 number i of the four in 8 bytes.
   __device__ __forceinline__ static float scale_of(const uint2& scales, int i) {
@@ -251,59 +270,62 @@ struct Linear {
     return __uint_as_float(i % 2 == 0 ? pair << 16 : pair & 0xffff0000u);
   }
 
+  static constexpr int kHalf = kInt4Groups / 2;
+
+  // One half of the groups; the other is another warp's.
   __device__ __forceinline__ void multiply_int4(const unsigned char* slot) {
+    constexpr uint32 kOffset = 0xc308c308u;  // two of -(128 + kInt4Zero)
+    const uint32 offsets[4] = {kOffset, kOffset, kOffset, kOffset};
     const int row = lane_row(lane / 4);
-    const unsigned char* const weights = slot + kInputBytes + row * kRowBytes;
-    // One half of the groups at a time: both are more registers than there are.
-#pragma unroll 1
-    for (int half = 0; half < 2; ++half) {
-      uint4 words[kRowTiles][2];
-      uint2 scales[kRowTiles][2];
+    const int half = warp % kSharing;
+    uint4 x[kHalf][kTokenTiles];
+    float base[kHalf][kTokenTiles][4] = {};
 #pragma unroll
-      for (int m = 0; m < kRowTiles; ++m) {
+    for (int i = 0; i < kHalf; ++i) {
+      const unsigned char* const panel = slot + (2 * half + i / 2) * BLOCK_M * kLinearRowBytes;
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const unsigned char* const from = weights + (m * kMmaRows + i * 8) * kRowBytes;
-          words[m][i] = *reinterpret_cast<const uint4*>(from + (lane % 4 + 4 * half) * 16);
-          scales[m][i] = *reinterpret_cast<const uint2*>(from + kInt4ScalesOffset + 8 * half);
-        }
+      for (int t = 0; t < kTokenTiles; ++t) {
+        x[i][t] = input_chunk(panel, t, row, i % 2 * 4 + lane % 4);
+        mma_m16n8k16(base[i][t], offsets, x[i][t].x, x[i][t].y);
+        mma_m16n8k16(base[i][t], offsets, x[i][t].z, x[i][t].w);
       }
+    }
+    const unsigned char* const weights = slot + kInputBytes + row * kRowBytes;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const unsigned char* const panel = slot + (2 * half + i / 2) * BLOCK_M * kLinearRowBytes;
+    for (int m = 0; m < kRowTiles; ++m) {
+      const unsigned char* const low = weights + m * kMmaRows * kRowBytes;
+      const unsigned char* const high = low + 8 * kRowBytes;
+      const int at = (lane % 4 + 4 * half) * 16;
+      const uint4 words[2] = {*reinterpret_cast<const uint4*>(low + at),
+                              *reinterpret_cast<const uint4*>(high + at)};
+      const int scales_at = kInt4ScalesOffset + half * kHalf * kBytesPerElement;
+      const uint2 scales[2] = {*reinterpret_cast<const uint2*>(low + scales_at),
+                               *reinterpret_cast<const uint2*>(high + scales_at)};
+#pragma unroll
+      for (int i = 0; i < kHalf; ++i) {
+        const uint32 word[2] = {word_of(words[0], i), word_of(words[1], i)};
+        const float scale[2] = {scale_of(scales[0], i), scale_of(scales[1], i)};
 #pragma unroll
         for (int t = 0; t < kTokenTiles; ++t) {
-          add_group(words, scales, i, t, input_chunk(panel, t, row, i % 2 * 4 + lane % 4));
+          add_group(sums[m][t], word, scale, x[i][t], base[i][t]);
         }
       }
     }
   }
 
-  // Adds the products of group `group` of a half and one token tile.
-  __device__ __forceinline__ void add_group(const uint4 (&words)[kRowTiles][2],
-                                            const uint2 (&scales)[kRowTiles][2], int group, int t,
-                                            const uint4& x) {
-    constexpr uint32 kOnes = 0x3f803f80u;
-    constexpr float kOffset = -(128.0f + kInt4Zero);
-    const uint32 ones[4] = {kOnes, kOnes, kOnes, kOnes};
-    float input_sum[4] = {};
-    mma_m16n8k16(input_sum, ones, x.x, x.y);
-    mma_m16n8k16(input_sum, ones, x.z, x.w);
+  // Adds the products of one group of 16 rows.
+  __device__ __forceinline__ static void add_group(float (&to)[4], const uint32 (&word)[2],
+                                                   const float (&scale)[2], const uint4& x,
+                                                   const float (&base)[4]) {
+    const uint32 first[4] = {widen(word[0], 0), widen(word[1], 0), widen(word[0], 1),
+                             widen(word[1], 1)};
+    const uint32 second[4] = {widen(word[0], 2), widen(word[1], 2), widen(word[0], 3),
+                              widen(word[1], 3)};
+    float sum[4] = {base[0], base[1], base[2], base[3]};
+    mma_m16n8k16(sum, first, x.x, x.y);
+    mma_m16n8k16(sum, second, x.z, x.w);
 #pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
-      const uint32 low = word_of(words[m][0], group);
-      const uint32 high = word_of(words[m][1], group);
-      const uint32 first[4] = {widen(low, 0), widen(high, 0), widen(low, 1), widen(high, 1)};
-      const uint32 second[4] = {widen(low, 2), widen(high, 2), widen(low, 3), widen(high, 3)};
-      float sum[4] = {};
-      mma_m16n8k16(sum, first, x.x, x.y);
-      mma_m16n8k16(sum, second, x.z, x.w);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float centred = __fmaf_rn(kOffset, input_sum[i], sum[i]);
-        sums[m][t][i] = __fmaf_rn(scale_of(scales[m][i / 2], group), centred, sums[m][t][i]);
-      }
-    }
+    for (int i = 0; i < 4; ++i) to[i] = __fmaf_rn(scale[i / 2], sum[i], to[i]);
   }
   __device__ __forceinline__ static uint32 word_of(const uint4& words, int i) {
     return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
@@ -321,6 +343,7 @@ struct Linear {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int token = t * kMmaTokens + lane_row(lane % 4 * 2 + i % 2);
+        if (BLOCK_M == 1 && token > 0) continue;
 #pragma unroll
         for (int m = 0; m < kRowTiles; ++m) {
           to[token * BLOCK_N + m * kMmaRows + i / 2 * 8] = sums[m][t][i];
@@ -375,7 +398,7 @@ __device__ __forceinline__ void linear(const LinearParams& p) {
   int step = 0;
   for (int pass = 0; pass < p.num_passes; ++pass) {
     cta.clear();
-    for (int panel = cta.warp; panel < cta.num_panels; panel += kLinearWarps) {
+    for (int panel = cta.share; panel < cta.num_panels; panel += kLinearShares) {
       cta.multiply(step++);
       cta.refill();
     }

@@ -44,20 +44,32 @@ constexpr long long int4_bytes(int rows, int in_features) {
   return 1LL * linear_panels(LinearWeights::kInt4, in_features) * rows * kInt4RowBytes;
 }
 
-// The bits of an output depend on how many warps share its columns, so it is no choice.
-constexpr int kLinearWarps = 8;
+// Panels are dealt to this many shares, each of one warp, or of two that have half of a packed panel
+// each. The bits of an output depend on how its columns are dealt, so it is no choice.
+constexpr int kLinearShares = 8;
+constexpr int linear_warps_of_panel(LinearWeights weights) {
+  return weights == LinearWeights::kInt4 ? 2 : 1;
+}
+constexpr int linear_warps(LinearWeights weights) {
+  return kLinearShares * linear_warps_of_panel(weights);
+}
 constexpr int kMaxLinearTokens = 16;
 
-// KernelConfig of this template: block_m tokens (8 or 16); block_n rows of W in a slot, gate and up
-// rows both counted; num_stages slots of each warp; num_warps is kLinearWarps.
+// KernelConfig of this template: block_m tokens (8 or 16, with packed rows also 1); block_n rows of W in
+// a slot, gate and up rows both counted; num_stages slots of each share; num_warps is linear_warps().
+// One token comes as it is, more in panels of 64 columns with the 128-byte swizzle.
+constexpr int linear_input_boxes(const KernelConfig& config, LinearWeights weights) {
+  return config.block_m == 1 ? 1 : linear_panel_columns(weights) / kLinearColumns;
+}
 constexpr int linear_input_bytes(const KernelConfig& config, LinearWeights weights) {
   return config.block_m * linear_panel_columns(weights) * kBytesPerElement;
 }
-// x | rows of W; x begins at a multiple of the swizzle.
+// x | rows of W; x begins at a multiple of the swizzle, or of what bulk tensor copies ask for.
 constexpr int linear_slot_bytes(const KernelConfig& config, LinearWeights weights) {
   const int row_bytes = weights == LinearWeights::kInt4 ? kInt4RowBytes : kLinearRowBytes;
   const int bytes = linear_input_bytes(config, weights) + config.block_n * row_bytes;
-  return (bytes + 1023) / 1024 * 1024;
+  const int multiple = config.block_m == 1 ? 128 : 1024;
+  return (bytes + multiple - 1) / multiple * multiple;
 }
 // Floats of the warps' partial sums.
 constexpr int linear_partials(const KernelConfig& config) {
@@ -65,7 +77,7 @@ constexpr int linear_partials(const KernelConfig& config) {
 }
 // slots | partial sums | one barrier a slot
 constexpr int linear_smem_bytes(const KernelConfig& config, LinearWeights weights) {
-  return config.num_warps * config.num_stages * (linear_slot_bytes(config, weights) + 8) +
+  return kLinearShares * config.num_stages * (linear_slot_bytes(config, weights) + 8) +
          4 * linear_partials(config);
 }
 

@@ -8,8 +8,8 @@ namespace attune {
 
 struct LinearParams {
   // W as bf16 [weight rows, in_features], in boxes of 64 columns and as many rows as most passes
-  // have outputs, and of one row less; x as bf16 [num_tokens, in_features], in boxes of 64 columns
-  // and BLOCK_M rows. Beyond the last column they fill zeros.
+  // have outputs, and of one row less; x as bf16 [num_tokens, in_features], in boxes of 64 columns,
+  // or of a panel for one token, and all rows. Beyond the last column they fill zeros.
   TensorMap weight_map, short_weight_map, input_map;
   const void* packed;  // packed rows of W (linear_config.h) in place of the first two maps
   int weight_rows;

@@ -16,8 +16,10 @@ constexpr int kLeastOutputs = 8;
 }  // namespace
 
 std::optional<Unsupported> linear_limits(const LinearShape& shape, const KernelConfig& config) {
-  if (config.block_m != 8 && config.block_m != kMaxLinearTokens) {
-    return Unsupported{fmt::format("block_m={} is neither 8 nor 16", config.block_m)};
+  const bool one_token = config.block_m == 1 && shape.weights == LinearWeights::kInt4;
+  if (config.block_m != kMmaTokens && config.block_m != kMaxLinearTokens && !one_token) {
+    return Unsupported{
+        fmt::format("block_m={} is neither 8 nor 16, nor 1 with packed rows", config.block_m)};
   }
   // Rows of a box at most.
   constexpr int kMostRows = 256;
@@ -25,9 +27,10 @@ std::optional<Unsupported> linear_limits(const LinearShape& shape, const KernelC
     return Unsupported{fmt::format("block_n={} is no multiple of {} up to {}", config.block_n,
                                    kMmaRows, kMostRows)};
   }
-  if (config.num_warps != kLinearWarps || config.num_stages < 1) {
+  const int num_warps = linear_warps(shape.weights);
+  if (config.num_warps != num_warps || config.num_stages < 1) {
     return Unsupported{fmt::format("num_warps={} num_stages={}: warps are {}, stages at least 1",
-                                   config.num_warps, config.num_stages, kLinearWarps)};
+                                   config.num_warps, config.num_stages, num_warps)};
   }
   if (shape.out_features < 1 || shape.in_features < 8 || shape.in_features % 8 != 0) {
     return Unsupported{fmt::format("out_features={} in_features={}: at least 1, a multiple of 8",

@@ -154,6 +154,14 @@ __device__ __forceinline__ float rcp(float x) {
   return y;
 }
 
+// (word & mask) | bits in one instruction, which two immediate operands do not fit into: the compiler
+// makes two of constants.
+__device__ __forceinline__ uint32 and_or(uint32 word, uint32 mask, uint32 bits) {
+  uint32 merged;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(merged) : "r"(word), "r"(mask), "r"(bits));
+  return merged;
+}
+
 // Two floats rounded to nearest even bf16, `low` in the lower half.
 __device__ __forceinline__ uint32 cvt_bf16x2(float low, float high) {
   uint32 packed;

@@ -68,6 +68,9 @@ __device__ __forceinline__ float max_nan(float a, float b) {
   if (a != a || b != b) return __uint_as_float(0x7fffffffu);
   return fmaxf(a, b);
 }
+__device__ __forceinline__ uint32 and_or(uint32 word, uint32 mask, uint32 bits) {
+  return (word & mask) | bits;
+}
 __device__ __forceinline__ uint32 cvt_bf16x2(float low, float high) {
   return attune_host_abi->cvt_bf16x2(low, high);
 }

@@ -88,7 +88,7 @@ Case float_case() {
 
 Case integer_case() {
   constexpr int kCount = 1024;
-  Case one = scalar_case("integer_arithmetic", "integer_arithmetic", kCount, 12, Judge::kBits);
+  Case one = scalar_case("integer_arithmetic", "integer_arithmetic", kCount, 13, Judge::kBits);
   one.inputs = [](Random& random) {
     constexpr std::uint32_t kEdges[] = {0,          1,          2,          0x7ffffffe,
                                         0x7fffffff, 0x80000000, 0x80000001, 0xffffffff};

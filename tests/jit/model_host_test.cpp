@@ -54,14 +54,15 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(LinearHost, PackedRowsGiveTheProductOfTheirNumbers) {
   const HostBench bench({.target = checked_target()});
-  for (const KernelConfig& config : {KernelConfig{8, 16, 1, 8}, KernelConfig{16, 32, 2, 8}}) {
+  for (const KernelConfig& config :
+       {KernelConfig{1, 32, 3, 16}, KernelConfig{8, 16, 1, 16}, KernelConfig{16, 16, 2, 16}}) {
     for (const auto epilogue : {LinearEpilogue::kStore, LinearEpilogue::kGeglu}) {
       LoadedLinear loaded(*bench.device, *bench.compiler, config, epilogue, LinearWeights::kInt4);
       unsigned seed = 40;
       for (const LinearShape& shape : {LinearShape{64, 64}, LinearShape{41, 96}, LinearShape{5, 8},
                                        LinearShape{77, 2312}, LinearShape{16, 4096}}) {
-        LinearProblem problem({shape.out_features, shape.in_features, epilogue}, config.block_m - 1,
-                              seed++);
+        LinearProblem problem({shape.out_features, shape.in_features, epilogue},
+                              std::max(1, config.block_m - 1), seed++);
         problem.pack();
         SCOPED_TRACE(testing::Message() << shape.out_features << "x" << shape.in_features);
         expect_right(problem, run_linear<std::uint16_t>(*bench.device, loaded.of(problem.shape, 3),
@@ -76,18 +77,22 @@ TEST(LinearHost, BitsOfPackedRowsDependOnNothingElse) {
   const HostBench bench;
   LinearProblem all({45, 2312}, 16, 8);
   all.pack();
-  LoadedLinear many(*bench.device, *bench.compiler, {16, 48, 1, 8}, LinearEpilogue::kStore,
+  LoadedLinear many(*bench.device, *bench.compiler, {16, 48, 1, 16}, LinearEpilogue::kStore,
                     LinearWeights::kInt4);
-  LoadedLinear few(*bench.device, *bench.compiler, {8, 16, 2, 8}, LinearEpilogue::kStore,
+  LoadedLinear few(*bench.device, *bench.compiler, {8, 16, 2, 16}, LinearEpilogue::kStore,
                    LinearWeights::kInt4);
+  LoadedLinear alone(*bench.device, *bench.compiler, {1, 48, 2, 16}, LinearEpilogue::kStore,
+                     LinearWeights::kInt4);
   const auto expected = run_linear<std::uint16_t>(*bench.device, many.of(all.shape, 1), all);
   for (const int token : {0, 7, 15}) {
     LinearProblem one = all;
     one.num_tokens = 1;
     one.input.assign(all.input.begin() + token * all.shape.in_features,
                      all.input.begin() + (token + 1) * all.shape.in_features);
-    const auto bits = run_linear<std::uint16_t>(*bench.device, few.of(all.shape, 5), one);
-    EXPECT_TRUE(std::equal(bits.begin(), bits.end(), expected.begin() + token * 45)) << token;
+    for (LoadedLinear* const loaded : {&few, &alone}) {
+      const auto bits = run_linear<std::uint16_t>(*bench.device, loaded->of(all.shape, 5), one);
+      EXPECT_TRUE(std::equal(bits.begin(), bits.end(), expected.begin() + token * 45)) << token;
+    }
   }
 }
 

@@ -49,7 +49,7 @@ __device__ __forceinline__ void float_arithmetic(const ConformanceParams& p) {
   out[9] = (a < b ? 1u : 0u) | (a <= b ? 2u : 0u) | (a == b ? 4u : 0u) | (a != b ? 8u : 0u);
 }
 
-// in [n, a | b], out [n, 12].
+// in [n, a | b], out [n, 13].
 __device__ __forceinline__ void integer_arithmetic(const ConformanceParams& p) {
   const int i = element_of(p);
   if (i < 0) return;
@@ -57,7 +57,7 @@ __device__ __forceinline__ void integer_arithmetic(const ConformanceParams& p) {
   const uint32 b = p.in[2 * i + 1];
   const int signed_a = static_cast<int>(a);
   const int signed_b = static_cast<int>(b);
-  uint32* const out = p.out + 12 * i;
+  uint32* const out = p.out + 13 * i;
   out[0] = static_cast<uint32>(max(signed_a, signed_b));
   out[1] = static_cast<uint32>(min(signed_a, signed_b));
   out[2] = max(a, b);
@@ -70,6 +70,7 @@ __device__ __forceinline__ void integer_arithmetic(const ConformanceParams& p) {
   out[9] = __float_as_uint(static_cast<float>(signed_a));
   out[10] = __float_as_uint(static_cast<float>(a));
   out[11] = static_cast<uint32>(static_cast<uint64>(a) * b >> 32);
+  out[12] = and_or(a, b, a >> 16 | b << 16);
 }
 
 }  // namespace attune
