@@ -14,12 +14,13 @@ namespace {
 // The most rows of a slot, so that a CTA needs few passes (one for the 41 rows that an H200's CTA has of
 // 5376), with which two slots of every warp find room: one is multiplied while the other is filled.
 KernelConfig config_for(int block_m, LinearWeights weights, const DeviceInfo& device) {
-  constexpr int kMostStages = 4;
+  // More have not been faster on an H200, of packed rows slower: more is to come before the first x.
+  const int most_stages = weights == LinearWeights::kInt4 ? 2 : 3;
   KernelConfig config{
       .block_m = block_m, .block_n = 48, .num_stages = 1, .num_warps = linear_warps(weights)};
   for (const int block_n : {48, 32, 16}) {
     config.block_n = block_n;
-    for (config.num_stages = kMostStages; config.num_stages >= 2; --config.num_stages) {
+    for (config.num_stages = most_stages; config.num_stages >= 2; --config.num_stages) {
       if (linear_smem_bytes(config, weights) <= device.max_smem_per_block_bytes) return config;
     }
   }

@@ -14,10 +14,10 @@
 //           cost half an instruction more.
 // Tokens    that are not there leave rows of a slot of x as they were: theirs are columns of an mma
 //           of their own, which nobody reads.
-// Smem      slots | partial sums of the warps | barriers.
-// Sync      full barriers of the slots; before a pass's partial sums are written, those of the pass
-//           before it have been read, and before they are added all are there: __syncthreads both.
-// Overlap   the first slots of W are under way before griddepcontrol.wait.
+// Smem      slots | partial sums of the warps, of two passes | barriers.
+// Sync      full barriers of the slots; one __syncthreads a pass, before its partial sums are added:
+//           who comes to it has read those of the pass before, so the next but one may be written.
+// Overlap   the first slot of W is under way before griddepcontrol.wait.
 // Bits      of an output depend on its row of W, its token's x, and in_features alone: sums run over
 //           the same columns in the same order whatever the tokens, the config and the CTAs.
 // Limits    linear_limits (model_plan.h).
@@ -60,7 +60,8 @@ struct Linear {
   static constexpr int kInputBytes = linear_input_bytes(kConfig, kWeights);
   static constexpr int kInputBoxes = linear_input_boxes(kConfig, kWeights);
   static constexpr int kPartialOffset = kLinearShares * kStages * kSlotBytes;
-  static constexpr int kBarrierOffset = kPartialOffset + 4 * linear_partials(kConfig);
+  static constexpr int kPartials = linear_partials(kConfig);
+  static constexpr int kBarrierOffset = kPartialOffset + 2 * 4 * kPartials;
   static_assert(kWarps == linear_warps(kWeights), "sums depend on it");
   static_assert(BLOCK_M == 8 || BLOCK_M == 16 || (BLOCK_M == 1 && kInt4));
   static_assert(BLOCK_N % kMmaRows == 0 && kOutputs % 8 == 0, "boxes begin at a swizzle");
@@ -69,10 +70,11 @@ struct Linear {
 
   const LinearParams& p;
   unsigned char* const smem;
-  const int warp = threadIdx.x / kWarpSize;
+  // The same in all lanes, as the compiler sees: what follows from it is computed once a warp.
+  const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarpSize, 0);
   const int lane = threadIdx.x % kWarpSize;
   const int share = warp / kSharing;
-  const bool copies = threadIdx.x % (kSharing * kWarpSize) == 0;  // the slots of its share
+  const bool copies = warp % kSharing == 0;  // its lane 0, the slots of the share
   const int num_panels = linear_panels(kWeights, p.in_features);
   int first_output;
   int num_outputs;
@@ -93,7 +95,7 @@ struct Linear {
     first_output = static_cast<int>(blockIdx.x * outputs / gridDim.x);
     num_outputs = static_cast<int>((blockIdx.x + 1) * outputs / gridDim.x) - first_output;
     next.panel = share;
-    if (copies) {
+    if (copies && lane == 0) {
       for (int slot = 0; slot < kStages; ++slot) mbarrier_init(barrier(slot), 1);
       fence_mbarrier_init();
     }
@@ -173,16 +175,17 @@ struct Linear {
     }
   }
 
-  // Fills all slots: W does not depend on the kernel in front, x does.
+  // Fills all slots, the first one with W before the kernel in front has ended: W does not depend on
+  // it, x does. More W in front of the first x would keep it waiting.
   __device__ __forceinline__ void start() {
-    Place place = next;
-    if (copies) {
-      for (; place.step < kStages && is_there(place); advance(place)) copy_weights(place);
-    }
+    if (copies && is_there(next) && elect_sync()) copy_weights(next);
     griddepcontrol_wait();
     griddepcontrol_launch_dependents();
     for (; next.step < kStages && is_there(next); advance(next)) {
-      if (copies) copy_input(next);
+      if (copies && elect_sync()) {
+        if (next.step > 0) copy_weights(next);
+        copy_input(next);
+      }
     }
   }
 
@@ -190,7 +193,7 @@ struct Linear {
   __device__ __forceinline__ void refill() {
     sync_share();
     if (!is_there(next)) return;
-    if (copies) {
+    if (copies && elect_sync()) {
       fence_proxy_async();  // the copies write what its warps have read, in another proxy
       copy_weights(next);
       copy_input(next);
@@ -331,13 +334,13 @@ struct Linear {
     return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
   }
 
-  // [kWarps, BLOCK_M, BLOCK_N]
-  __device__ __forceinline__ float* partials() const {
-    return reinterpret_cast<float*>(smem + kPartialOffset);
+  // [kWarps, BLOCK_M, BLOCK_N], of even and of odd passes.
+  __device__ __forceinline__ float* partials(int pass) const {
+    return reinterpret_cast<float*>(smem + kPartialOffset) + pass % 2 * kPartials;
   }
 
-  __device__ __forceinline__ void publish() const {
-    float* const to = partials() + warp * BLOCK_M * BLOCK_N + lane_row(lane / 4);
+  __device__ __forceinline__ void publish(int pass) const {
+    float* const to = partials(pass) + warp * BLOCK_M * BLOCK_N + lane_row(lane / 4);
 #pragma unroll
     for (int t = 0; t < kTokenTiles; ++t) {
 #pragma unroll
@@ -359,8 +362,9 @@ struct Linear {
     return sum;
   }
 
-  __device__ __forceinline__ void write(int token, int output, int column) const {
-    const float* const row = partials() + token * BLOCK_N + output;
+  __device__ __forceinline__ void write(const float* from, int token, int output,
+                                        int column) const {
+    const float* const row = from + token * BLOCK_N + output;
     const float sum = add_up(row);
     const int64 at = token * p.out_stride + column;
     if constexpr (kEpilogue == LinearEpilogue::kLogits) {
@@ -378,14 +382,13 @@ struct Linear {
   }
 
   __device__ __forceinline__ void finish(int pass) {
-    __syncthreads();
-    publish();
+    publish(pass);
     __syncthreads();
     const int outputs = pass_outputs(pass);
     const int column = first_output + pass_begin(pass);
     for (int i = threadIdx.x; i < p.num_tokens * kOutputs; i += kWarps * kWarpSize) {
       const int output = i % kOutputs;
-      if (output < outputs) write(i / kOutputs, output, column + output);
+      if (output < outputs) write(partials(pass), i / kOutputs, output, column + output);
     }
   }
 };

@@ -71,14 +71,14 @@ constexpr int linear_slot_bytes(const KernelConfig& config, LinearWeights weight
   const int multiple = config.block_m == 1 ? 128 : 1024;
   return (bytes + multiple - 1) / multiple * multiple;
 }
-// Floats of the warps' partial sums.
+// Floats of the warps' partial sums of a pass.
 constexpr int linear_partials(const KernelConfig& config) {
   return config.num_warps * config.block_m * config.block_n;
 }
-// slots | partial sums | one barrier a slot
+// slots | partial sums of two passes | one barrier a slot
 constexpr int linear_smem_bytes(const KernelConfig& config, LinearWeights weights) {
   return kLinearShares * config.num_stages * (linear_slot_bytes(config, weights) + 8) +
-         4 * linear_partials(config);
+         2 * 4 * linear_partials(config);
 }
 
 // Rows of W that one output takes.

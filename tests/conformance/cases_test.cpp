@@ -55,7 +55,7 @@ TEST(ConformanceCases, AreThoseThatTheFixturesAreOf) {
       {"mma", "00afb7e42fe0bdf10366d57b296df205"},
       {"wgmma", "36fd00df1bb0c6c7777bc42ce56d34d2"},
       {"matrix", "43551c5d44d3e7a2d3f15eca9cf5ba1b"},
-      {"scalar", "97845629b59fc9c8917771632ba3ad44"},
+      {"scalar", "93e155fabe1c61b387992e2b80fa87df"},
       {"warp", "3d37c3d084419985345840e7b2321c29"},
       {"async", "0cfe3be6029b47ec41c8e555bbf3fd8e"},
       {"tensor", "cd20bd0d04e8dd45e2c02ebfc8035fc0"},

@@ -35,7 +35,7 @@ TEST_P(LinearCompileTest, SpillsNothing) {
                    255, stack_bytes);
     }
     for (const KernelConfig& config :
-         {KernelConfig{1, 48, 3, 16}, KernelConfig{8, 48, 2, 16}, KernelConfig{16, 16, 2, 16}}) {
+         {KernelConfig{1, 48, 2, 16}, KernelConfig{8, 48, 2, 16}, KernelConfig{16, 16, 2, 16}}) {
       expect_clean(compiler(), linear_source(config, epilogue, LinearWeights::kInt4), GetParam(),
                    128, stack_bytes);
     }
