@@ -32,6 +32,7 @@ constexpr const char* kExamples = R"(Examples:
   attune bench PROBLEM --kv 8192 --candidate wgmma/m64n64s2w12/x33 --candidate wgmma/m64n32s3w12/x33
   attune bench --random-weights config.json --context 512,8192,127000 --tokens 1,8   steps of a model
   attune bench --model DIR --weights int4 --invariant     steps as attune generate takes them
+  attune bench --model DIR --prefill 8192 --max-prefill 2048     a prompt too, in tokens/s
 Exit codes: 0 done, 1 failed, 2 usage, 3 no usable GPU, 130 Ctrl-C.)";
 
 constexpr std::uint64_t kVerifySeed = 1;
@@ -50,6 +51,8 @@ struct BenchFlags {
   std::string contexts = "512,8192,32768";
   std::string tokens = "1,8";
   bool invariant = false;
+  int prefill = 0;
+  int max_prefill = 512;
 };
 
 // Throws InvalidArgument for flags that would be ignored: those of problems where a model is timed,
@@ -58,7 +61,8 @@ void require_one_kind(const CLI::App& command, bool is_of_model) {
   const std::vector<const char*> of_problems = {"--problem",   "--preset",       "--tp",
                                                 "--kv",        "--lengths",      "--csv",
                                                 "--candidate", "--register-rule"};
-  const std::vector<const char*> of_models = {"--context", "--tokens", "--weights", "--invariant"};
+  const std::vector<const char*> of_models = {"--context",   "--tokens",  "--weights",
+                                              "--invariant", "--prefill", "--max-prefill"};
   for (const char* flag : is_of_model ? of_problems : of_models) {
     if (command.count(flag) == 0) continue;
     throw InvalidArgument(
@@ -253,19 +257,21 @@ std::vector<int> parse_counts(const std::string& text) {
 }
 
 int bench_model(const Workplace& workplace, const BenchFlags& flags) {
-  const std::vector<int> contexts = parse_counts(flags.contexts);
-  const std::vector<int> tokens = parse_counts(flags.tokens);
+  const ModelBenchWish wish{parse_counts(flags.contexts), parse_counts(flags.tokens),
+                            flags.prefill};
   const ModelSource source = ModelSource::read(flags.model);
-  require_steps(source.config, contexts, tokens);
+  require_possible(source.config, wish);
   Gemma4ModelOptions options = source.options();
-  options.attention.max_tokens = contexts.back() + tokens.back();
-  options.attention.max_verify = tokens.back();
+  options.attention.max_tokens =
+      std::max(wish.contexts.back() + wish.num_tokens.back(), wish.prefill);
+  options.attention.max_prefill = std::min(flags.max_prefill, options.attention.max_tokens);
+  options.attention.max_verify = wish.num_tokens.back();
   options.attention.invariant = flags.invariant;
   const DeviceChoice choice = device_of(workplace, flags);
   Engine engine(workplace.serving_options(choice));
   Gemma4Model model = source.load(engine, options);
   const auto compiler = open_compiler(workplace.compilers(), engine.device().info().arch);
-  const ModelBenchOutcome outcome = bench_steps(model, *compiler, contexts, tokens);
+  const ModelBenchOutcome outcome = bench_model(model, *compiler, wish);
   if (flags.json) {
     print_json(model_bench_json(outcome));
   } else {
@@ -334,6 +340,13 @@ void add_bench_command(CLI::App* app, Workplace* workplace, Action* action) {
   command->add_option("--tokens", flags->tokens, "Of a model: tokens of a step (default 1,8)");
   command->add_flag("--invariant", flags->invariant,
                     "Of a model: with the attention that generate uses");
+  command
+      ->add_option("--prefill", flags->prefill, "Of a model: also time a prompt of so many tokens")
+      ->check(CLI::Range(1, kMaxKvLen));
+  command
+      ->add_option("--max-prefill", flags->max_prefill,
+                   "Of a model: tokens of a prompt's chunk (default 512)")
+      ->check(CLI::Range(1, kMaxPrefillTokens));
   command->add_option("--csv", flags->csv, "Write the rows to this file");
   command->add_flag("--json", flags->json, "Print the result as one JSON document");
   command->footer(kExamples);

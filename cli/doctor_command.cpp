@@ -12,6 +12,8 @@
 #include "cli/doctor_report.h"
 #include "cli/file_system.h"
 #include "common/error.h"
+#include "jit/cublaslt_library.h"
+#include "jit/gemm.h"
 #include "jit/host/host_info.h"
 #include "jit/host_device.h"
 #include "jit/machine_limits.h"
@@ -34,6 +36,7 @@ constexpr const char* kVariables[] = {"ATTUNE_CACHE",
                                       "ATTUNE_CACHE_MAX_SIZE",
                                       "ATTUNE_GPU_ALIAS",
                                       "ATTUNE_NVRTC",
+                                      "ATTUNE_CUBLASLT",
                                       "ATTUNE_CXX",
                                       "ATTUNE_DEVICE",
                                       "ATTUNE_WORKER",
@@ -118,6 +121,20 @@ void check_nvrtc(const Workplace& workplace, Diagnosis* diagnosis) {
   diagnosis->nvrtc_version = found.compiler->version();
 }
 
+void check_cublaslt(const Workplace& workplace, Diagnosis* diagnosis) {
+  if (workplace.options.cublaslt_path == kNoGemm) {
+    diagnosis->cublaslt_problem = "ATTUNE_CUBLASLT=off";
+    return;
+  }
+  try {
+    const CublasLtLibrary library = open_cublaslt({workplace.options.cublaslt_path});
+    diagnosis->cublaslt_path = library.path;
+    diagnosis->cublaslt_version = library.version;
+  } catch (const DeviceUnavailable& error) {
+    diagnosis->cublaslt_problem = error.what();
+  }
+}
+
 void check_workers(const Workplace& workplace, Diagnosis* diagnosis) {
   const MachineLimits limits = machine_limits();
   diagnosis->num_cores = limits.cores;
@@ -180,7 +197,10 @@ int doctor(const Workplace& workplace, const DoctorFlags& flags) {
   diagnosis.host_asked = host.has_value();
   diagnosis.gpu_checked = !flags.no_gpu && !host;
   if (diagnosis.gpu_checked) check_gpu(&diagnosis);
-  if (!host) check_nvrtc(workplace, &diagnosis);
+  if (!host) {
+    check_nvrtc(workplace, &diagnosis);
+    check_cublaslt(workplace, &diagnosis);
+  }
   check_workers(workplace, &diagnosis);
   check_host(workplace, host.value_or(HostTarget{}), &diagnosis);
   check_cache(workplace, &diagnosis);

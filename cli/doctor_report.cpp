@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/json_forms.h"
+#include "templates/linear_config.h"
 
 namespace attune {
 namespace {
@@ -53,6 +54,16 @@ std::string nvrtc_lines(const Diagnosis& diagnosis) {
   return diagnosis.nvrtc_problem.empty()
              ? fmt::format("nvrtc        {} in {}\n", diagnosis.nvrtc_version, diagnosis.nvrtc_path)
              : fmt::format("nvrtc        {}\n", diagnosis.nvrtc_problem);
+}
+
+// Nothing is broken without it.
+std::string cublaslt_lines(const Diagnosis& diagnosis) {
+  if (diagnosis.host_asked) return "";
+  return diagnosis.cublaslt_problem.empty()
+             ? fmt::format("cublaslt     {} in {}\n", diagnosis.cublaslt_version,
+                           diagnosis.cublaslt_path)
+             : fmt::format("cublaslt     models prefill {} tokens a pass over their weights: {}\n",
+                           kMaxLinearTokens, diagnosis.cublaslt_problem);
 }
 
 std::string compiler_lines(const Diagnosis& diagnosis) {
@@ -119,8 +130,8 @@ int doctor_exit_code(const Diagnosis& diagnosis) {
 }
 
 std::string doctor_text(const Diagnosis& diagnosis) {
-  std::string text = gpu_lines(diagnosis) + compiler_lines(diagnosis) + host_lines(diagnosis.host) +
-                     cache_lines(diagnosis);
+  std::string text = gpu_lines(diagnosis) + compiler_lines(diagnosis) + cublaslt_lines(diagnosis) +
+                     host_lines(diagnosis.host) + cache_lines(diagnosis);
   for (const BaseDiagnosis& base : diagnosis.bases) text += base_lines(base);
   for (const auto& [name, value] : diagnosis.environment) {
     text += fmt::format("environment  {}={}\n", name, value);
@@ -169,6 +180,10 @@ Json doctor_json(const Diagnosis& diagnosis) {
            {{"path", diagnosis.nvrtc_path},
             {"version", diagnosis.nvrtc_version},
             {"problem", diagnosis.nvrtc_problem}}},
+          {"cublaslt",
+           {{"path", diagnosis.cublaslt_path},
+            {"version", diagnosis.cublaslt_version},
+            {"problem", diagnosis.cublaslt_problem}}},
           {"worker",
            {{"path", diagnosis.worker_path},
             {"problem", diagnosis.worker_problem},

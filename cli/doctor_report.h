@@ -35,6 +35,7 @@ struct Diagnosis {
   std::vector<DeviceInfo> devices;
 
   std::string nvrtc_path, nvrtc_version, nvrtc_problem;
+  std::string cublaslt_path, cublaslt_version, cublaslt_problem;
   std::string worker_path, worker_problem;
   int num_workers = 0;
   int num_cores = 0;

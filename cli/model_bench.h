@@ -1,6 +1,8 @@
-// Times the steps of a whole model against what reading its weights and caches takes.
+// Times a whole model: steps against what reading its weights and caches takes, prefills against what
+// their products take.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,11 +21,27 @@ struct ModelBenchPoint {
   double floor_us = 0;
 };
 
+struct ModelBenchPrefill {
+  int num_tokens = 0;  // of the prompt
+  int chunk = 0;       // most tokens of a step
+  double us = 0;       // median
+  double iqr_us = 0;
+  double floor_us = 0;  // of its products at the tensor rate
+  std::string by;       // what multiplies
+};
+
 struct ModelBenchOutcome {
   DeviceInfo gpu;
   Ceilings ceilings;
   std::size_t weight_bytes = 0;  // of a step
   std::vector<ModelBenchPoint> points;
+  std::optional<ModelBenchPrefill> prefill;
+};
+
+// What is timed. Lists ascend.
+struct ModelBenchWish {
+  std::vector<int> contexts, num_tokens;  // of steps
+  int prefill = 0;                        // tokens of a prompt; 0: none
 };
 
 // Bytes that a step reads at least: every weight, of which the embedding's few rows are left out, and
@@ -31,16 +49,20 @@ struct ModelBenchOutcome {
 double step_weight_bytes(const ModelConfig& config, LinearWeights weights);
 double step_cache_bytes(const ModelConfig& config, KvLayout global_layout, int context);
 
-// Throws InvalidArgument for steps that no model of this config can take. Both ascend.
-void require_steps(const ModelConfig& config, const std::vector<int>& contexts,
-                   const std::vector<int>& num_tokens);
+// Multiplications and additions of a prompt at least: of linear layers, of a token the experts that it
+// takes, of the keys that each query sees, and of the last token's logits.
+double prefill_flops(const ModelConfig& config, int num_tokens);
 
-// Captured steps of `num_tokens` random tokens behind `contexts` tokens. Both ascend. One chunk of
+// Throws InvalidArgument for what no model of this config can take.
+void require_possible(const ModelConfig& config, const ModelBenchWish& wish);
+
+// A prompt of random tokens in chunks as the model takes them; then captured steps of `num_tokens` random
+// tokens behind `contexts` tokens. One chunk of
 // random tokens is prefilled; the rows of a longer context are what the memory held. Lengths alone
 // decide which rows a step reads; values decide how often softmax rescales its sums, and what power
 // a GPU draws.
-ModelBenchOutcome bench_steps(Gemma4Model& model, const Compiler& compiler,
-                              const std::vector<int>& contexts, const std::vector<int>& num_tokens);
+ModelBenchOutcome bench_model(Gemma4Model& model, const Compiler& compiler,
+                              const ModelBenchWish& wish);
 
 Json model_bench_json(const ModelBenchOutcome& outcome);
 std::string model_bench_text(const ModelBenchOutcome& outcome);

@@ -45,6 +45,7 @@ class Options(ctypes.Structure):
         ("cache_bases", ctypes.c_char_p),
         ("cache_max_size", ctypes.c_char_p),
         ("gpu_alias", ctypes.c_char_p),
+        ("cublaslt_path", ctypes.c_char_p),
     ]
 
 
@@ -142,7 +143,7 @@ class Engine:
 
     def __init__(self, library, device_ordinal=0, on_miss="default", strict=False, cache_path=None,
                  nvrtc_path=None, tune_budget_s=0, log=None, device=None, cache_bases=None,
-                 cache_max_size=None, gpu_alias=None):
+                 cache_max_size=None, gpu_alias=None, cublaslt_path=None):
         self.library = library
         self.handle = None
         # Kept by the object: the library calls it as long as the engine lives.
@@ -155,7 +156,8 @@ class Engine:
                           cache_bases=(None if cache_bases is None
                                        else b":".join(map(os.fsencode, cache_bases))),
                           cache_max_size=cache_max_size and cache_max_size.encode(),
-                          gpu_alias=None if gpu_alias is None else gpu_alias.encode())
+                          gpu_alias=None if gpu_alias is None else gpu_alias.encode(),
+                          cublaslt_path=cublaslt_path and os.fsencode(cublaslt_path))
         handle = ctypes.c_void_p()
         library.call("attune_engine_create", ctypes.byref(options), ctypes.byref(handle))
         self.handle = handle

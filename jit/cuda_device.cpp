@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "jit/cublaslt_gemm.h"
 #include "jit/cuda_query.h"
 #include "jit/driver.h"
 
@@ -112,6 +113,14 @@ class CudaDevice final : public Device {
   void launch(const Kernel& kernel, const KernelLaunch& shape, const void* params,
               StreamHandle stream) override;
   int resident_blocks(const Kernel& kernel, const KernelLaunch& shape) override;
+
+  std::unique_ptr<Gemm> open_gemm(const GemmSearch& search) override {
+    return make_cublaslt_gemm(*this, open_cublaslt(search),
+                              [context = context_](const std::function<void()>& call) {
+                                const CurrentContext current(*context);
+                                call();
+                              });
+  }
 
  private:
   CuHandle record_graph(StreamHandle stream, const std::function<void()>& work);

@@ -77,6 +77,14 @@ struct Kernel {
   explicit operator bool() const { return function != nullptr; }
 };
 
+class Gemm;
+// Where a library for products of many tokens is looked for: libcublasLt at `cublaslt_path` alone when it
+// is given (a library or a folder; the caller passes ATTUNE_CUBLASLT through it), else as NvrtcSearch
+// says.
+struct GemmSearch {
+  std::string cublaslt_path = {};
+};
+
 // Every call throws CudaError with the driver's status on failure. Usable from several threads;
 // each call makes the device's context current for its own duration and restores the caller's.
 class Device {
@@ -119,6 +127,10 @@ class Device {
                       StreamHandle stream) = 0;
   // CTAs of `kernel` that fit on one SM.
   virtual int resident_blocks(const Kernel& kernel, const KernelLaunch& shape) = 0;
+
+  // jit/gemm.h. nullptr for devices that have no such library. Throws DeviceUnavailable that says where
+  // it was looked for, or why it does not start.
+  virtual std::unique_ptr<Gemm> open_gemm(const GemmSearch& search);
 };
 
 // Runs `plan` of a variant's two kernels with `params`; the combine only where the plan needs it.

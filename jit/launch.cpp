@@ -2,10 +2,13 @@
 
 #include "common/error.h"
 #include "jit/device.h"
+#include "jit/gemm.h"
 #include "jit/source.h"
 #include "templates/config.h"
 
 namespace attune {
+
+std::unique_ptr<Gemm> Device::open_gemm(const GemmSearch&) { return nullptr; }
 
 AttentionKernels load_attention(Device& device, const Binary& binary, const Variant& variant,
                                 const LaunchPlan& plan) {

@@ -62,6 +62,28 @@ quantize_int4(const __grid_constant__ attune::QuantizeParams p) {{
 }}
 )";
 
+constexpr std::string_view kDequantizeText =
+    R"(#include "templates/dequantize.cuh"
+
+static_assert(sizeof(attune::DequantizeParams) == {params_bytes}, "host and device disagree on DequantizeParams");
+
+extern "C" __global__ void __launch_bounds__(attune::kDequantizeWarps * attune::kWarpSize)
+dequantize_int4(const __grid_constant__ attune::DequantizeParams p) {{
+  attune::dequantize_int4(p);
+}}
+)";
+
+constexpr std::string_view kGateText =
+    R"(#include "templates/gate.cuh"
+
+static_assert(sizeof(attune::GateParams) == {params_bytes}, "host and device disagree on GateParams");
+
+extern "C" __global__ void __launch_bounds__(attune::kGateThreads)
+{symbol}(const __grid_constant__ attune::GateParams p) {{
+  attune::gate<attune::LinearEpilogue::{epilogue}>(p);
+}}
+)";
+
 struct EpilogueNames {
   std::string_view symbol, enumerator;
 };
@@ -114,6 +136,23 @@ Source linear_source(const KernelConfig& config, LinearEpilogue epilogue, Linear
 Source quantize_source() {
   return source_of(fmt::format(kQuantizeText, fmt::arg("params_bytes", sizeof(QuantizeParams))),
                    {"quantize_int4"});
+}
+
+Source dequantize_source() {
+  return source_of(fmt::format(kDequantizeText, fmt::arg("params_bytes", sizeof(DequantizeParams))),
+                   {"dequantize_int4"});
+}
+
+Source gate_source(LinearEpilogue epilogue) {
+  if (linear_rows_per_output(epilogue) != 2) {
+    throw InvalidArgument("no kernel of gated outputs",
+                          fmt::format("epilogue={}", static_cast<int>(epilogue)));
+  }
+  const EpilogueNames names = names_of(epilogue);
+  const std::string symbol = fmt::format("gate_{}", names.symbol);
+  return source_of(fmt::format(kGateText, fmt::arg("params_bytes", sizeof(GateParams)),
+                               fmt::arg("symbol", symbol), fmt::arg("epilogue", names.enumerator)),
+                   {symbol});
 }
 
 Source residual_source(int hidden) {

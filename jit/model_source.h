@@ -15,6 +15,13 @@ Source linear_source(const KernelConfig& config, LinearEpilogue epilogue,
 // Packs weights. Symbol: "quantize_int4".
 Source quantize_source();
 
+// Unpacks them. Symbol: "dequantize_int4".
+Source dequantize_source();
+
+// Gated outputs of their rows. Symbol: "gate_geglu". Throws InvalidArgument for epilogues without a
+// gate.
+Source gate_source(LinearEpilogue epilogue);
+
 // A step of the residual stream for rows of `hidden` elements. Symbols: "residual_c3" and "embed_c3".
 // Throws InvalidArgument where the template has limits.
 Source residual_source(int hidden);

@@ -2,9 +2,7 @@
 #pragma once
 
 #include <cstddef>
-#include <filesystem>
 #include <string>
-#include <vector>
 
 #include "jit/compiler.h"
 
@@ -34,13 +32,5 @@ struct NvrtcLibrary {
 
 // Throws DeviceUnavailable that lists every place looked at and what to install.
 NvrtcLibrary open_nvrtc(const NvrtcSearch& search);
-
-// The folders below `root` that are searched when the loader's path has no NVRTC, best first:
-// CUDA toolkits, then the `nvidia` packages of the system's Pythons. `root` is "/" but for tests.
-std::vector<std::filesystem::path> nvrtc_folders(const std::filesystem::path& root);
-
-// The same for a folder that the caller names: itself, and what a CUDA toolkit, a site-packages or
-// a virtual environment at that place would hold.
-std::vector<std::filesystem::path> nvrtc_folders_in(const std::filesystem::path& folder);
 
 }  // namespace attune

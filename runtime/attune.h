@@ -22,6 +22,7 @@
 namespace attune {
 
 class Device;
+class Gemm;
 struct LoadedModule;
 struct Source;
 
@@ -53,7 +54,10 @@ struct Options {
   // A GPU of the same architecture, by name or identity, whose winners serve provisionally where
   // this one has none; ATTUNE_GPU_ALIAS.
   std::string gpu_alias;
-  std::string nvrtc_path;   // library or folder; ATTUNE_NVRTC
+  std::string nvrtc_path;  // library or folder; ATTUNE_NVRTC
+  // libcublasLt, which multiplies a model's prefills on a GPU: library or folder, or "off";
+  // ATTUNE_CUBLASLT.
+  std::string cublaslt_path;
   std::string cxx_path;     // C++ compiler of the host device; ATTUNE_CXX
   std::string worker_path;  // attune-compile-worker; empty: beside the library
   OnMiss on_miss = OnMiss::kDefault;
@@ -70,7 +74,8 @@ struct Options {
   std::function<void(const std::string&)> log;
 
   // Reads ATTUNE_CACHE, ATTUNE_CACHE_DIR, XDG_CACHE_HOME, HOME, ATTUNE_CACHE_BASE (paths separated
-  // by colons), ATTUNE_CACHE_MAX_SIZE (500M, 2G), ATTUNE_GPU_ALIAS, ATTUNE_DEVICE, ATTUNE_NVRTC, ATTUNE_CXX,
+  // by colons), ATTUNE_CACHE_MAX_SIZE (500M, 2G), ATTUNE_GPU_ALIAS, ATTUNE_DEVICE, ATTUNE_NVRTC,
+  // ATTUNE_CUBLASLT, ATTUNE_CXX,
   // ATTUNE_WORKER, ATTUNE_TUNE_WORKER, ATTUNE_MEASURE_WORKER, ATTUNE_DISABLE_FAMILIES (separated by
   // commas). The only place of the library that reads the environment.
   static Options from_environment();
@@ -212,6 +217,9 @@ class Engine {
   friend class Gemma4Model;
   // A kernel that is not tuned, from the cache or compiled. Throws as prepare does.
   std::shared_ptr<const LoadedModule> load_module(const Source& source);
+  // What multiplies the prefills of a model; nullptr where there is nothing, with one warning where a
+  // library is missing.
+  std::unique_ptr<Gemm> open_gemm();
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -65,6 +65,7 @@ typedef struct attune_options {
   const char* cache_bases;         /* caches beneath it that are only read, by colons; "": none */
   const char* cache_max_size;      /* of the kernels in the file: "500M", "2G"; "0": no limit */
   const char* gpu_alias;           /* name or identity of a GPU; "": none. See attune::Options */
+  const char* cublaslt_path;       /* library or folder; "off": none */
 } attune_options;
 
 /* As attune::AttentionArgs. A stride of 0 means the dense default. */

@@ -105,6 +105,7 @@ Options engine_options(const attune_options* given) {
   if (c.cache_bases != nullptr) options.cache_bases = base_paths(c.cache_bases);
   if (c.cache_max_size != nullptr) options.cache_max_bytes = parse_size(c.cache_max_size);
   if (c.gpu_alias != nullptr) options.gpu_alias = c.gpu_alias;
+  if (c.cublaslt_path != nullptr) options.cublaslt_path = c.cublaslt_path;
   if (c.disabled_families != nullptr) {
     options.disabled_families = parse_family_names(c.disabled_families);
   }

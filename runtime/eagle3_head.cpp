@@ -33,6 +33,8 @@ struct Eagle3Head::State {
 
   void prepare_attention(Engine& engine);
   void make_memory();
+  // What the linear layers are.
+  std::vector<LinearShape> linear_shapes() const;
   struct Pass {
     DevicePtr feature, ids;  // of the new slots
     int rows;
@@ -111,6 +113,7 @@ Eagle3Head::State::State(Engine& engine, const Eagle3Config& of, const Eagle3Opt
   state_writer->kernel = device.kernel(state_writer->module->module, "write_state", 0);
   writer = std::move(state_writer);
   prepare_attention(engine);
+  linears.prefill_by(engine.open_gemm(), load, linear_shapes(), options.max_rows);
   weights = make_weights();
   if (weights.embed_tokens == 0) {
     throw InvalidArgument("the draft head has no embed_tokens", {},
@@ -135,6 +138,15 @@ void Eagle3Head::State::prepare_attention(Engine& engine) {
     problem.seqlen_q = options.max_rows;
     chunk = engine.prepare(problem.text());
   }
+}
+
+std::vector<LinearShape> Eagle3Head::State::linear_shapes() const {
+  const int hidden = config.hidden_size;
+  return {{hidden, config.num_taps() * config.target_hidden_size},
+          {qkv_width(config), 2 * hidden},
+          {hidden, config.num_q_heads * config.head_dim},
+          {config.intermediate_size, hidden, LinearEpilogue::kSwiglu},
+          {hidden, config.intermediate_size}};
 }
 
 void Eagle3Head::State::make_memory() {

@@ -10,12 +10,14 @@
 
 #include "common/text.h"
 #include "jit/device_choice.h"
+#include "jit/gemm.h"
 #include "jit/host/host_target.h"
 #include "runtime/attune.h"
 #include "runtime/background_tuner.h"
 #include "runtime/dispatch.h"
 #include "runtime/family_switch.h"
 #include "runtime/store_options.h"
+#include "templates/linear_config.h"
 
 namespace attune {
 namespace {
@@ -85,9 +87,10 @@ struct Engine::State {
   const Options options;
   const std::shared_ptr<Device> device;  // before what holds its modules
 
-  std::mutex work_mutex;  // held while a problem is prepared; guards the next two
+  std::mutex work_mutex;  // held while a problem is prepared; guards the next three
   Dispatcher dispatcher;
   std::unique_ptr<TuneStore> store;  // empty once sealed
+  bool warned_of_gemm = false;
 
   mutable std::shared_mutex table_mutex;  // guards what follows; taken after work_mutex
   std::map<std::string, std::shared_ptr<Slot>, std::less<>> table;
@@ -262,6 +265,21 @@ std::shared_ptr<const LoadedModule> Engine::load_module(const Source& source) {
   }
   return std::make_shared<const LoadedModule>(
       LoadedModule{state_->device, state_->dispatcher.load_module(source, *state_->store)});
+}
+
+std::unique_ptr<Gemm> Engine::open_gemm() {
+  const std::lock_guard lock(state_->work_mutex);
+  const Options& options = state_->options;
+  if (options.cublaslt_path == kNoGemm) return nullptr;
+  try {
+    return state_->device->open_gemm({options.cublaslt_path});
+  } catch (const DeviceUnavailable& error) {
+    if (options.log && !std::exchange(state_->warned_of_gemm, true)) {
+      options.log(fmt::format("prefills take {} tokens a pass over the weights: {}",
+                              kMaxLinearTokens, error.what()));
+    }
+  }
+  return nullptr;
 }
 
 void Engine::seal() {

@@ -56,6 +56,8 @@ struct Gemma4Model::State {
         const LinearLayers::Load& load, const MakeWeights& make_weights);
 
   void make_activations();
+  // What the linear layers of each layer are.
+  std::vector<LinearShape> linear_shapes() const;
   void step(Gemma4Session& session, bool is_prefill, int num_tokens, StreamHandle stream);
   void embed(int num_tokens, StreamHandle stream) const;
   void attend(Gemma4Session& session, int layer_idx, bool is_prefill, int num_tokens,
@@ -105,6 +107,7 @@ Gemma4Model::State::State(Engine& engine, const ModelConfig& of, Gemma4ModelOpti
       attention(engine, config.geometry, options.attention) {
   require_taps(options.taps, config.num_layers());
   make_activations();
+  linears.prefill_by(engine.open_gemm(), load, linear_shapes(), longest_step());
   const PackingKernel packing(device, options.weights, load);
   weights = make_weights(packing.format);
   for (int idx = 0; idx < config.num_layers(); ++idx) {
@@ -117,6 +120,20 @@ int Gemma4Model::State::qkv_width(int layer_idx) const {
   const LayerGeometry& layer = config.layer(layer_idx);
   const int kv_parts = !layer.owns_cache(layer_idx) ? 0 : layer.k_eq_v ? 1 : 2;
   return layer.head_dim * (layer.num_q_heads + kv_parts * layer.num_kv_heads);
+}
+
+std::vector<LinearShape> Gemma4Model::State::linear_shapes() const {
+  const int hidden = config.hidden_size();
+  std::vector<LinearShape> shapes;
+  for (int idx = 0; idx < config.num_layers(); ++idx) {
+    const LayerGeometry& layer = config.layer(idx);
+    const int width = config.mlp_width(idx);
+    shapes.push_back({qkv_width(idx), hidden});
+    shapes.push_back({hidden, layer.num_q_heads * layer.head_dim});
+    shapes.push_back({width, hidden, LinearEpilogue::kGeglu});
+    shapes.push_back({hidden, width});
+  }
+  return shapes;
 }
 
 void Gemma4Model::State::make_activations() {
@@ -317,9 +334,14 @@ std::size_t Gemma4Model::activation_bytes() const {
   const State& s = *state_;
   return s.stream_rows.bytes() + s.normed.bytes() + s.branch.bytes() + s.qkv.bytes() +
          s.attended.bytes() + s.activated.bytes() + s.tapped.bytes() + s.ids.bytes() +
-         s.logits.bytes() + s.best.bytes() + s.attention.workspace_bytes();
+         s.logits.bytes() + s.best.bytes() + s.attention.workspace_bytes() +
+         s.linears.prefill_bytes();
 }
 std::size_t Gemma4Model::cache_bytes() const { return state_->attention.cache_bytes(); }
-std::string Gemma4Model::explain() const { return state_->attention.explain(); }
+std::string Gemma4Model::explain() const {
+  return fmt::format("{}linear layers of prefill: {}\n", state_->attention.explain(),
+                     prefill_text());
+}
+std::string Gemma4Model::prefill_text() const { return state_->linears.prefill_text(); }
 
 }  // namespace attune

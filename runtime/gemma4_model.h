@@ -71,8 +71,9 @@ class Gemma4Model {
   std::size_t weight_bytes() const;
   std::size_t activation_bytes() const;
   std::size_t cache_bytes() const;
-  // What serves each kind of layer, for a person.
+  // What serves each kind of layer, for a person; and what multiplies the linear layers of prefills.
   std::string explain() const;
+  std::string prefill_text() const;
 
  private:
   struct State;

@@ -1,6 +1,7 @@
 #include "runtime/linear_layers.h"
 
 #include <algorithm>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -67,8 +68,24 @@ LinearLayers::LinearLayers(Device& device, const Load& load,
   }
 }
 
+void LinearLayers::prefill_by(std::unique_ptr<Gemm> gemm, const Load& load,
+                              std::span<const LinearShape> shapes, int max_tokens) {
+  if (gemm == nullptr || max_tokens <= kMaxLinearTokens) return;
+  std::vector<LinearShape> layers(shapes.begin(), shapes.end());
+  for (LinearShape& shape : layers) shape.weights = weights_;
+  prefill_ = std::make_unique<LinearPrefill>(device_, load, std::move(gemm), layers, max_tokens);
+}
+
+std::string LinearLayers::prefill_text() const {
+  return prefill_ == nullptr ? fmt::format("linear.cuh, {} tokens a pass", kMaxLinearTokens)
+                             : prefill_->name();
+}
+
 void LinearLayers::run(LinearShape shape, LinearArgs args, StreamHandle stream) const {
   shape.weights = weights_;
+  if (prefill_ != nullptr && prefill_->serves(shape, args.num_tokens)) {
+    return prefill_->run(shape, args, stream);
+  }
   const int out_bytes = shape.epilogue == LinearEpilogue::kLogits ? 4 : kBytesPerElement;
   for (int left = args.num_tokens; left > 0; left -= args.num_tokens) {
     args.num_tokens = std::min(left, kMaxLinearTokens);

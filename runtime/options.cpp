@@ -51,6 +51,7 @@ Options Options::from_environment() {
   options.gpu_alias = variable("ATTUNE_GPU_ALIAS");
   options.device = variable("ATTUNE_DEVICE");
   options.nvrtc_path = variable("ATTUNE_NVRTC");
+  options.cublaslt_path = variable("ATTUNE_CUBLASLT");
   options.cxx_path = variable("ATTUNE_CXX");
   options.worker_path = variable("ATTUNE_WORKER");
   options.tune_worker_path = variable("ATTUNE_TUNE_WORKER");

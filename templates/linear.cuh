@@ -24,6 +24,7 @@
 #pragma once
 
 #include "templates/device/bf16.cuh"
+#include "templates/device/gated.cuh"
 #include "templates/device/mma.cuh"
 #include "templates/device/ptx.cuh"
 #include "templates/device/ptx_hopper.cuh"
@@ -32,15 +33,6 @@
 #include "templates/model_params.h"
 
 namespace attune {
-
-// z * (1 + tanh(u)) / 2 is z / (1 + exp(-2 u)), without the difference that cancels for u << 0.
-__device__ __forceinline__ float gelu_tanh(float z) {
-  constexpr float kSqrt2OverPi = 0.79788456080286535588f;
-  const float u = kSqrt2OverPi * __fmaf_rn(0.044715f * z * z, z, z);
-  return z * rcp(1.0f + ex2(-2.0f * kLog2E * u));
-}
-
-__device__ __forceinline__ float silu(float z) { return z * rcp(1.0f + ex2(-kLog2E * z)); }
 
 template <KernelConfig kConfig, LinearEpilogue kEpilogue, LinearWeights kWeights>
 struct Linear {
@@ -373,9 +365,7 @@ struct Linear {
     } else {
       float value = sum;
       if constexpr (kRowsPerOutput == 2) {
-        const float gate = round_bf16(sum);
-        const float activated = kEpilogue == LinearEpilogue::kGeglu ? gelu_tanh(gate) : silu(gate);
-        value = round_bf16(activated) * round_bf16(add_up(row + kOutputs));
+        value = gated<kEpilogue>(sum, add_up(row + kOutputs));
       }
       static_cast<uint16*>(p.out)[at] = static_cast<uint16>(cvt_bf16x2(value, 0.0f));
     }

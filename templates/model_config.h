@@ -1,5 +1,5 @@
-// Constants of residual.cuh and argmax.cuh that their launch arithmetic shares. Compiled by the host
-// compiler and by NVRTC.
+// Constants of a model's kernels beside its linear layers that their launch arithmetic shares. Compiled
+// by the host compiler and by NVRTC.
 #pragma once
 
 namespace attune {
@@ -8,5 +8,11 @@ constexpr int kResidualThreads = 256;
 constexpr int kResidualColumns = kResidualThreads * 8;  // of one chunk of every thread
 constexpr int kMaxResidualChunks = 4;
 constexpr int kArgmaxThreads = 1024;
+
+constexpr int kGateThreads = 256;
+constexpr int kGateColumns = kGateThreads * 8;
+constexpr int kDequantizeWarps = 8;
+constexpr int kDequantizeRowsPerWarp = 4;
+constexpr int kDequantizeRows = kDequantizeWarps * kDequantizeRowsPerWarp;  // of a CTA
 
 }  // namespace attune

@@ -59,6 +59,21 @@ struct QuantizeParams {
   int first_row;    // of the launch: a grid has 65535 rows at most
 };
 
+// Packed rows to rows of bf16.
+struct DequantizeParams {
+  const void* packed;  // [panels, num_rows, kInt4RowBytes]
+  uint16* rows;        // bf16 [num_rows, in_features]
+  int num_rows;
+  int in_features;  // a multiple of 8
+};
+
+// Gated outputs of their rows.
+struct GateParams {
+  const uint16* gate_up;  // bf16 [num_tokens, 2 * width], the gate's columns first
+  uint16* out;            // bf16 [num_tokens, width]
+  int width;              // a multiple of 8
+};
+
 // The first index of the largest value of each row, or what `map` has for it; -1 for a row of NaN.
 struct ArgmaxParams {
   const float* logits;  // [rows, columns]

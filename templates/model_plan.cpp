@@ -82,4 +82,22 @@ KernelLaunch plan_argmax(int num_rows) {
   return launch;
 }
 
+KernelLaunch plan_gate(int num_tokens, int width) {
+  KernelLaunch launch;
+  launch.grid = {static_cast<unsigned>(num_tokens),
+                 static_cast<unsigned>((width + kGateColumns - 1) / kGateColumns), 1};
+  launch.block = {kGateThreads, 1, 1};
+  launch.programmatic = true;
+  return launch;
+}
+
+KernelLaunch plan_dequantize(int num_rows, int in_features) {
+  KernelLaunch launch;
+  launch.grid = {static_cast<unsigned>(linear_panels(LinearWeights::kInt4, in_features)),
+                 static_cast<unsigned>((num_rows + kDequantizeRows - 1) / kDequantizeRows), 1};
+  launch.block = {kDequantizeWarps * kWarpSize, 1, 1};
+  launch.programmatic = true;
+  return launch;
+}
+
 }  // namespace attune

@@ -1,4 +1,4 @@
-// Launches of linear.cuh, residual.cuh and argmax.cuh: pure arithmetic.
+// Launches of a model's kernels beside its attention: pure arithmetic.
 #pragma once
 
 #include <optional>
@@ -39,5 +39,8 @@ LinearPlan plan_linear(const LinearShape& shape, const KernelConfig& config, int
 int residual_chunks(int hidden);
 KernelLaunch plan_residual(int num_tokens);
 KernelLaunch plan_argmax(int num_rows);
+// `width` is a multiple of 8.
+KernelLaunch plan_gate(int num_tokens, int width);
+KernelLaunch plan_dequantize(int num_rows, int in_features);
 
 }  // namespace attune

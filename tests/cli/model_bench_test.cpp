@@ -64,22 +64,38 @@ TEST(ModelBench, UnifiedRowsHoldKeysAndValuesIn640Numbers) {
             kSlidingLayers * 1024 * 16 * 2 * 256 * 2.0 + kGlobalLayers * 4096 * 4 * 640 * 2.0);
 }
 
-std::string refusal(const std::vector<int>& contexts, const std::vector<int>& num_tokens) {
+std::string refusal(const ModelBenchWish& wish) {
   try {
-    require_steps(config_of("31b"), contexts, num_tokens);
+    require_possible(config_of("31b"), wish);
   } catch (const InvalidArgument& error) {
     return error.what();
   }
   return "accepted";
 }
 
-TEST(ModelBench, StepsThatNoModelCanTakeAreRefusedWithNumbers) {
-  EXPECT_EQ(refusal({512, 262144 - 16}, {1, 16}), "accepted");
-  EXPECT_EQ(refusal({512, 262144 - 15}, {1, 16}),
+TEST(ModelBench, WhatNoModelCanTakeIsRefusedWithNumbers) {
+  EXPECT_EQ(refusal({{512, 262144 - 16}, {1, 16}, 262144}), "accepted");
+  EXPECT_EQ(refusal({{512, 262144 - 15}, {1, 16}}),
             "the context does not fit into the model: context=262129 tokens=16 "
             "max_position_embeddings=262144; name contexts up to 262128 with --context");
-  EXPECT_EQ(refusal({512}, {1, 17}),
+  EXPECT_EQ(refusal({{512}, {1, 17}}),
             "a step cannot have so many tokens: tokens=17; name 1 to 16 with --tokens");
+  EXPECT_EQ(refusal({{512}, {1}, 262145}),
+            "the prompt does not fit into the model: prefill=262145 "
+            "max_position_embeddings=262144; name up to 262144 with --prefill");
+}
+
+// Keys that each query sees: 1 + 2 + ... up to a window.
+TEST(ModelBench, APromptMultipliesEveryWeightWithEveryTokenAndQueriesWithTheirKeys) {
+  const double linear = 2 * (kMatrices - kVocab * kHidden), logits = 2 * kVocab * kHidden;
+  const auto attention = [](double sliding_keys, double global_keys) {
+    return 4 * (kSlidingLayers * sliding_keys * 32 * 256 + kGlobalLayers * global_keys * 32 * 512);
+  };
+  const ModelConfig config = config_of("31b");
+  EXPECT_EQ(prefill_flops(config, 1), linear + logits + attention(1, 1));
+  EXPECT_EQ(prefill_flops(config, 100), 100 * linear + logits + attention(5050, 5050));
+  EXPECT_EQ(prefill_flops(config, 1026),
+            1026 * linear + logits + attention(524800 + 2 * 1024, 1026 * 1027 / 2));
 }
 
 }  // namespace

@@ -57,8 +57,15 @@ TEST_F(RandomModelProgram, TimesAndGeneratesWithBothKindsOfWeights) {
   EXPECT_EQ(drafted["acceptance_by_position"].size(), 1U);
   EXPECT_GT(drafted["memory_bytes"]["draft_weights"], 0);
 
-  const auto dense = bench({"--invariant"});
+  const auto dense = bench({"--invariant", "--prefill", "20", "--max-prefill", "9"});
   EXPECT_EQ(dense["weight_bytes"], 2 * (64 * (kRowsOf64 + kOtherColumns) + kVectors));
+  const auto& prefill = dense["prefill"];
+  EXPECT_EQ(prefill["tokens"], 20);
+  EXPECT_EQ(prefill["chunk"], 9);
+  EXPECT_EQ(prefill["by"], "linear.cuh, 16 tokens a pass");
+  EXPECT_GT(prefill["floor_us"], 0);
+  EXPECT_DOUBLE_EQ(prefill["tokens_per_s"], 20e6 / double(prefill["us"]));
+  EXPECT_TRUE(packed["prefill"].is_null());
 }
 
 }  // namespace

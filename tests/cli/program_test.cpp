@@ -202,6 +202,24 @@ TEST_F(Program, DoctorWithoutGpuReportsCompilerAndCache) {
   EXPECT_FALSE(std::filesystem::exists(cache()));
 }
 
+// It costs prefills their speed and breaks nothing.
+TEST_F(Program, DoctorTellsOfALibraryForPrefillsThatIsMissing) {
+  const int exit_code = run({"doctor", "--no-gpu", "--json", cache_flag()}).exit_code;
+  more_environment_ = {"ATTUNE_CUBLASLT=/nowhere"};
+  const Finished text = run({"doctor", "--no-gpu", cache_flag()});
+  EXPECT_EQ(text.exit_code, exit_code);
+  EXPECT_NE(
+      text.out.find("cublaslt     models prefill 16 tokens a pass over their weights: no cuBLASLt "
+                    "library at the given place: looked in "),
+      std::string::npos)
+      << text.out;
+  EXPECT_NE(text.out.find("environment  ATTUNE_CUBLASLT=/nowhere"), std::string::npos);
+  more_environment_ = {"ATTUNE_CUBLASLT=off"};
+  const auto json = run({"doctor", "--no-gpu", "--json", cache_flag()}).json();
+  EXPECT_EQ(json["cublaslt"]["problem"], "ATTUNE_CUBLASLT=off");
+  EXPECT_EQ(json["cublaslt"]["path"], "");
+}
+
 TEST_F(Program, DoctorWithoutADriverExitsWithThreeOrSaysWhatElseIsBroken) {
   const Finished finished = run({"doctor", cache_flag()});
   EXPECT_TRUE(finished.exit_code == 3 || finished.exit_code == 1) << finished.out;

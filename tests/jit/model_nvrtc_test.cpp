@@ -53,6 +53,9 @@ TEST_P(ResidualCompileTest, SpillsNothing) {
   }
   expect_clean(compiler(), argmax_source(), GetParam(), 64);
   expect_clean(compiler(), quantize_source(), GetParam(), 64);
+  expect_clean(compiler(), dequantize_source(), GetParam(), 64);
+  expect_clean(compiler(), gate_source(LinearEpilogue::kGeglu), GetParam(), 64);
+  expect_clean(compiler(), gate_source(LinearEpilogue::kSwiglu), GetParam(), 64);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ResidualCompileTest, testing::Values("sm_80", "sm_90a", "sm_120"),

@@ -149,6 +149,16 @@ TEST(CApi, TheOptionsOfVersion010HaveNoDevice) {
   EXPECT_EQ(attune_engine_create(&options, &engine), ATTUNE_NO_DEVICE) << attune_last_error();
 }
 
+TEST(CApi, TheLibraryOfPrefillsIsTheEngines) {
+  attune_options c = default_options();
+  c.cublaslt_path = "/opt/cublas";
+  EXPECT_EQ(engine_options(&c).cublaslt_path, "/opt/cublas");
+  c.struct_size = offsetof(attune_options, cublaslt_path);  // a caller that does not know it
+  setenv("ATTUNE_CUBLASLT", "off", 1);
+  EXPECT_EQ(engine_options(&c).cublaslt_path, "off");
+  unsetenv("ATTUNE_CUBLASLT");
+}
+
 TEST(CApi, TheOptionsOfTheCacheAreThoseOfTheEngine) {
   attune_options c = default_options();
   c.cache_bases = "/opt/a.db:/opt/b.db";

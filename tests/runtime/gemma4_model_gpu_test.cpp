@@ -5,6 +5,7 @@
 #include "tests/runtime/gemma4_bench.h"
 #include "tests/runtime/gemma4_model_cases.h"
 #include "tests/runtime/generate_cases.h"
+#include "tests/runtime/prefill_cases.h"
 #include "tests/support/require_gpu.h"
 
 namespace attune {
@@ -51,6 +52,34 @@ TEST_F(Gemma4ModelGpuTest, Eagle3HeadIsItsFormula) {
   expect_eagle3_oracle(on->engine, true);
   expect_eagle3_oracle(on->engine, false);
 }
+
+// By cuBLASLt: without it these skip and say so, or fail when ATTUNE_REQUIRE_CUBLASLT=1. The tests above
+// run prefills by it where it is there.
+class PrefillGpuTest : public Gemma4ModelGpuTest {
+ protected:
+  void SetUp() override {
+    Gemma4ModelGpuTest::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    try {
+      device().open_gemm({});
+    } catch (const DeviceUnavailable& error) {
+      if (is_required("ATTUNE_REQUIRE_CUBLASLT")) FAIL() << error.what();
+      GTEST_SKIP() << error.what();
+    }
+  }
+};
+
+TEST_F(PrefillGpuTest, LayersGiveTheProductRoundedOnce) {
+  expect_right_prefills(device(), compiler());
+  expect_right_packed_prefills(device(), compiler());
+}
+
+// The shapes of 31B's layers, a few rows of each product.
+TEST_F(PrefillGpuTest, LargeLayersGiveTheProductRoundedOnce) {
+  expect_right_large_prefills(device(), compiler());
+}
+
+TEST_F(PrefillGpuTest, GivesTheGoldenLogits) { expect_golden_prefills(bench()->engine); }
 
 // Layers of 31B's shapes, as many as a short test has time for.
 TEST_F(Gemma4ModelGpuTest, LargeLayersAreLosslessToo) {

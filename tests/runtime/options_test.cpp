@@ -18,8 +18,8 @@ class OptionsTest : public ::testing::Test {
     for (const char* name :
          {"ATTUNE_CACHE", "ATTUNE_CACHE_DIR", "XDG_CACHE_HOME", "HOME", "ATTUNE_CACHE_BASE",
           "ATTUNE_CACHE_MAX_SIZE", "ATTUNE_GPU_ALIAS", "ATTUNE_DEVICE", "ATTUNE_NVRTC",
-          "ATTUNE_CXX", "ATTUNE_WORKER", "ATTUNE_TUNE_WORKER", "ATTUNE_MEASURE_WORKER",
-          "ATTUNE_DISABLE_FAMILIES"}) {
+          "ATTUNE_CUBLASLT", "ATTUNE_CXX", "ATTUNE_WORKER", "ATTUNE_TUNE_WORKER",
+          "ATTUNE_MEASURE_WORKER", "ATTUNE_DISABLE_FAMILIES"}) {
       unsetenv(name);
     }
   }
@@ -86,14 +86,16 @@ TEST_F(OptionsTest, ReadsWhichDevice) {
   EXPECT_EQ(Options::from_environment().device, "host+checks");
 }
 
-TEST_F(OptionsTest, ReadsWhereTheCompilerIs) {
+TEST_F(OptionsTest, ReadsWhereLibrariesAndProgramsAre) {
   set("ATTUNE_NVRTC", "/opt/nvrtc/lib");
+  set("ATTUNE_CUBLASLT", "/opt/cublas");
   set("ATTUNE_CXX", "/opt/gcc/bin/g++");
   set("ATTUNE_WORKER", "/opt/attune/bin/attune-compile-worker");
   set("ATTUNE_TUNE_WORKER", "/opt/attune/bin/attune-tune-worker");
   set("ATTUNE_MEASURE_WORKER", "/opt/attune/bin/attune-measure-worker");
   const Options options = Options::from_environment();
   EXPECT_EQ(options.nvrtc_path, "/opt/nvrtc/lib");
+  EXPECT_EQ(options.cublaslt_path, "/opt/cublas");
   EXPECT_EQ(options.cxx_path, "/opt/gcc/bin/g++");
   EXPECT_EQ(options.worker_path, "/opt/attune/bin/attune-compile-worker");
   EXPECT_EQ(options.tune_worker_path, "/opt/attune/bin/attune-tune-worker");

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "jit/device.h"
+#include "jit/gemm.h"
 
 namespace attune {
 
@@ -61,6 +61,9 @@ class ForwardingDevice : public Device {
   }
   int resident_blocks(const Kernel& kernel, const KernelLaunch& shape) override {
     return called("resident_blocks").resident_blocks(kernel, shape);
+  }
+  std::unique_ptr<Gemm> open_gemm(const GemmSearch& search) override {
+    return called("open_gemm").open_gemm(search);
   }
 
  private:

@@ -15,6 +15,7 @@
 
 #include <gtest/gtest.h>
 
+#include "jit/compiler.h"
 #include "jit/linear.h"
 #include "jit/model_source.h"
 #include "templates/model_plan.h"

@@ -1,0 +1,104 @@
+// Prefills on the host device, whose products come from a fake libcublasLt.
+#include <gtest/gtest.h>
+
+#include "jit/host_device.h"
+#include "tests/runtime/gemma4_bench.h"
+#include "tests/runtime/generate_cases.h"
+#include "tests/runtime/prefill_cases.h"
+#include "tests/support/fake_cublaslt_device.h"
+#include "tests/support/host_kernels.h"
+
+namespace attune {
+namespace {
+
+class PrefillHost : public testing::Test {
+ protected:
+  PrefillHost() { state_ = {}; }
+  ~PrefillHost() override { EXPECT_EQ(state_.objects, 0); }
+  static Gemma4Bench bench() {
+    Options options;
+    options.device = "host";
+    options.cache_path = gemma4_test_cache();
+    return Gemma4Bench(options, std::make_unique<FakeCublasLtDevice>(open_host_device({})));
+  }
+  FakeCublasLtState& state_ = fake_cublaslt_state();
+};
+
+TEST_F(PrefillHost, LayersGiveTheProductRoundedOnce) {
+  FakeCublasLtDevice device(open_host_device({.target = checked_target()}));
+  const auto compiler = open_compiler({}, device.info().arch);
+  expect_right_prefills(device, *compiler);
+  EXPECT_EQ(state_.products, 3);
+  expect_right_packed_prefills(device, *compiler);
+  EXPECT_EQ(state_.products, 5);
+}
+
+// As many tokens as the kernels take at once, and of packed weights as they are faster for; and more than
+// there is room for.
+TEST_F(PrefillHost, FewTokensAreLeftToTheKernels) {
+  FakeCublasLtDevice device(open_host_device({}));
+  const auto compiler = open_compiler({}, device.info().arch);
+  for (const int num_tokens : {16, 41}) {
+    const LinearProblem problem({8, 64, LinearEpilogue::kGeglu}, num_tokens, 5);
+    expect_right(problem, run_layers(device, *compiler, problem, 40));
+  }
+  LinearProblem packed({8, 64}, 128, 6);
+  packed.pack();
+  expect_right(packed, run_layers(device, *compiler, packed, 200));
+  EXPECT_EQ(state_.products, 0);
+}
+
+TEST_F(PrefillHost, GivesTheGoldenLogits) {
+  Gemma4Bench on = bench();
+  expect_golden_prefills(on.engine);
+  EXPECT_GT(state_.products, 0);
+}
+
+TEST_F(PrefillHost, GenerationIsLosslessBehindIt) {
+  Gemma4Bench on = bench();
+  expect_lossless(on.engine, 4, {3}, {57});
+  EXPECT_GT(state_.products, 0);
+}
+
+TEST_F(PrefillHost, OffMeansTheKernelsAlone) {
+  Options options;
+  options.device = "host";
+  options.cublaslt_path = "off";
+  options.cache_path = gemma4_test_cache();
+  Gemma4Bench on(options, std::make_unique<FakeCublasLtDevice>(open_host_device({})));
+  const Gemma4Model model = TinyModel().on(on.engine);
+  EXPECT_NE(model.explain().find("linear layers of prefill: linear.cuh"), std::string::npos);
+  Gemma4Bench with = bench();
+  EXPECT_NE(TinyModel().on(with.engine).explain().find("linear layers of prefill: cuBLASLt 12.3.4"),
+            std::string::npos);
+}
+
+// A library that is missing costs speed, one warning an engine, and nothing else.
+TEST_F(PrefillHost, AMissingLibraryIsToldOnce) {
+  class WithoutLibrary : public ForwardingDevice {
+   public:
+    using ForwardingDevice::ForwardingDevice;
+    std::unique_ptr<Gemm> open_gemm(const GemmSearch& search) override {
+      open_cublaslt(search);
+      return nullptr;
+    }
+  };
+  std::vector<std::string> warnings;
+  Options options;
+  options.device = "host";
+  options.cublaslt_path = "/nowhere/libcublasLt.so.13";
+  options.cache_path = gemma4_test_cache();
+  options.log = [&](const std::string& message) { warnings.push_back(message); };
+  Gemma4Bench on(options, std::make_unique<WithoutLibrary>(open_host_device({})));
+  for (int i = 0; i < 2; ++i) TinyModel().on(on.engine);
+  std::erase_if(warnings,
+                [](const std::string& text) { return text.find("cuBLASLt") == std::string::npos; });
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_TRUE(
+      warnings[0].starts_with("prefills take 16 tokens a pass over the weights: no cuBLASLt "))
+      << warnings[0];
+  EXPECT_NE(warnings[0].find("/nowhere/libcublasLt.so.13"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace attune
