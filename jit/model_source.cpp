@@ -62,6 +62,23 @@ quantize_int4(const __grid_constant__ attune::QuantizeParams p) {{
 }}
 )";
 
+constexpr std::string_view kPerLayerText =
+    R"(#include "templates/per_layer.cuh"
+
+static_assert(sizeof(attune::PerLayerParams) == {params_bytes}, "host and device disagree on PerLayerParams");
+static_assert(sizeof(attune::PerLayerGateParams) == {gate_bytes}, "host and device disagree on PerLayerGateParams");
+
+extern "C" __global__ void __launch_bounds__(attune::kPerLayerWarps * attune::kWarpSize)
+per_layer_inputs_c{chunks}(const __grid_constant__ attune::PerLayerParams p) {{
+  attune::per_layer_inputs<{chunks}>(p);
+}}
+
+extern "C" __global__ void __launch_bounds__(attune::kWarpSize)
+per_layer_gate(const __grid_constant__ attune::PerLayerGateParams p) {{
+  attune::per_layer_gate(p);
+}}
+)";
+
 struct EpilogueNames {
   std::string_view symbol, enumerator;
 };
@@ -120,6 +137,14 @@ Source residual_source(int hidden) {
   return source_of(fmt::format(kResidualText, fmt::arg("params_bytes", sizeof(ResidualParams)),
                                fmt::arg("chunks", chunks)),
                    {fmt::format("residual_c{}", chunks), fmt::format("embed_c{}", chunks)});
+}
+
+Source per_layer_source(int width) {
+  const int chunks = per_layer_chunks(width);
+  return source_of(
+      fmt::format(kPerLayerText, fmt::arg("params_bytes", sizeof(PerLayerParams)),
+                  fmt::arg("gate_bytes", sizeof(PerLayerGateParams)), fmt::arg("chunks", chunks)),
+      {fmt::format("per_layer_inputs_c{}", chunks), "per_layer_gate"});
 }
 
 Source argmax_source() {

@@ -19,6 +19,10 @@ Source quantize_source();
 // Throws InvalidArgument where the template has limits.
 Source residual_source(int hidden);
 
+// Per-layer inputs of `width` elements. Symbols: "per_layer_inputs_c1" and "per_layer_gate". Throws
+// InvalidArgument where the template has limits.
+Source per_layer_source(int width);
+
 // Symbol: "argmax".
 Source argmax_source();
 

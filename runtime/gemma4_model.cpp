@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -10,6 +11,7 @@
 #include "runtime/device_pointer.h"
 #include "runtime/gemma4_weights.h"
 #include "runtime/linear_layers.h"
+#include "runtime/per_layer_inputs.h"
 #include "runtime/stream_kernels.h"
 #include "templates/model_plan.h"
 
@@ -61,7 +63,9 @@ struct Gemma4Model::State {
   void attend(Gemma4Session& session, int layer_idx, bool is_prefill, int num_tokens,
               StreamHandle stream) const;
   void feed_forward(int layer_idx, int num_tokens, StreamHandle stream) const;
-  // h += norm(branch), then the normed input of what follows.
+  // Adds the last branch of a layer, of which `post_norm` is the norm.
+  void end_layer(int layer_idx, DevicePtr post_norm, int num_tokens, StreamHandle stream) const;
+  // h += norm(branch), then the normed input of what follows; 0: none.
   void add_branch(DevicePtr post_norm, DevicePtr scalar, DevicePtr next_norm, int tap,
                   int num_tokens, StreamHandle stream) const;
   void head(int first_token, int num_tokens, StreamHandle stream) const;
@@ -88,6 +92,7 @@ struct Gemma4Model::State {
   LinearLayers linears;
   StreamKernels kernels;
   Gemma4Attention attention;
+  std::optional<PerLayerInputs> per_layer;
   Gemma4Weights weights;
 
   // bf16 [longest step, ...]: the residual stream, its norm, what a branch adds, ...
@@ -104,6 +109,7 @@ Gemma4Model::State::State(Engine& engine, const ModelConfig& of, Gemma4ModelOpti
       kernels(device, load, config.hidden_size()),
       attention(engine, config.geometry, options.attention) {
   require_taps(options.taps, config.num_layers());
+  if (config.per_layer_input_size > 0) per_layer.emplace(device, load, config, longest_step());
   make_activations();
   const PackingKernel packing(device, options.weights, load);
   weights = make_weights(packing.format);
@@ -148,9 +154,9 @@ void Gemma4Model::State::make_activations() {
 ResidualParams Gemma4Model::State::residual_params(DevicePtr next_norm, int tap) const {
   ResidualParams p{};
   p.from = p.stream = pointer<uint16>(stream_rows.ptr());
-  p.out = pointer<uint16>(normed.ptr());
+  p.out = next_norm != 0 ? pointer<uint16>(normed.ptr()) : nullptr;
   p.from_stride = p.out_stride = config.hidden_size();
-  p.next_weight = pointer<const uint16>(next_norm);
+  p.next_weight = pointer<const uint16>(next_norm != 0 ? next_norm : weights.norm);
   p.hidden = config.hidden_size();
   p.eps = static_cast<float>(config.geometry.rms_norm_eps);
   const auto found = std::find(options.taps.begin(), options.taps.end(), tap);
@@ -217,10 +223,19 @@ void Gemma4Model::State::feed_forward(int layer_idx, int num_tokens, StreamHandl
   linear({width, hidden, LinearEpilogue::kGeglu}, w.gate_up_proj, normed.ptr(), activated.ptr(),
          num_tokens, stream);
   linear({hidden, width}, w.down_proj, activated.ptr(), branch.ptr(), num_tokens, stream);
+  if (!per_layer) return end_layer(layer_idx, w.post_feedforward_norm, num_tokens, stream);
+  add_branch(w.post_feedforward_norm, 0, 0, -1, num_tokens, stream);
+  per_layer->run(linears, w, layer_idx, stream_rows.ptr(), branch.ptr(), num_tokens, stream);
+  end_layer(layer_idx, w.post_per_layer_input_norm, num_tokens, stream);
+}
+
+void Gemma4Model::State::end_layer(int layer_idx, DevicePtr post_norm, int num_tokens,
+                                   StreamHandle stream) const {
+  const auto idx = static_cast<std::size_t>(layer_idx);
   const bool is_last = layer_idx + 1 == config.num_layers();
-  const DevicePtr next_norm =
-      is_last ? weights.norm : weights.layers[static_cast<std::size_t>(layer_idx) + 1].input_norm;
-  add_branch(w.post_feedforward_norm, w.layer_scalar, next_norm, layer_idx + 1, num_tokens, stream);
+  const DevicePtr next_norm = is_last ? weights.norm : weights.layers[idx + 1].input_norm;
+  add_branch(post_norm, weights.layers[idx].layer_scalar, next_norm, layer_idx + 1, num_tokens,
+             stream);
 }
 
 void Gemma4Model::State::head(int first_token, int num_tokens, StreamHandle stream) const {
@@ -243,6 +258,9 @@ void Gemma4Model::State::step(Gemma4Session& session, bool is_prefill, int num_t
                           fmt::format("it takes 1 to {} tokens", most));
   }
   embed(num_tokens, stream);
+  if (per_layer) {
+    per_layer->prepare(linears, weights, ids.ptr(), stream_rows.ptr(), num_tokens, stream);
+  }
   for (int idx = 0; idx < config.num_layers(); ++idx) {
     attend(session, idx, is_prefill, num_tokens, stream);
     feed_forward(idx, num_tokens, stream);
@@ -317,7 +335,8 @@ std::size_t Gemma4Model::activation_bytes() const {
   const State& s = *state_;
   return s.stream_rows.bytes() + s.normed.bytes() + s.branch.bytes() + s.qkv.bytes() +
          s.attended.bytes() + s.activated.bytes() + s.tapped.bytes() + s.ids.bytes() +
-         s.logits.bytes() + s.best.bytes() + s.attention.workspace_bytes();
+         s.logits.bytes() + s.best.bytes() + s.attention.workspace_bytes() +
+         (s.per_layer ? s.per_layer->bytes() : 0);
 }
 std::size_t Gemma4Model::cache_bytes() const { return state_->attention.cache_bytes(); }
 std::string Gemma4Model::explain() const { return state_->attention.explain(); }

@@ -16,17 +16,22 @@ struct Gemma4LayerWeights {
   DevicePtr o_proj = 0;
   DevicePtr gate_up_proj = 0;  // the gate's rows first
   DevicePtr down_proj = 0;
+  // Per-layer inputs.
+  DevicePtr per_layer_input_gate = 0, per_layer_projection = 0, post_per_layer_input_norm = 0;
   std::vector<std::uint16_t> q_norm, k_norm;  // on the host, for Gemma4Attention
 };
 
 struct Gemma4Weights {
   DevicePtr embed_tokens = 0, norm = 0, lm_head = 0;
+  // Per-layer inputs.
+  DevicePtr embed_tokens_per_layer = 0, per_layer_model_projection = 0;
+  DevicePtr per_layer_projection_norm = 0;
   std::vector<Gemma4LayerWeights> layers;
   std::vector<DeviceMem> memory;
   std::size_t bytes() const;
 };
 
-// Throws InvalidArgument for models with experts or per-layer inputs, which are not served yet.
+// Throws InvalidArgument for models with experts, which are not served yet.
 void require_served(const ModelConfig& config);
 
 // Of a model that is served. Waits for the copies.

@@ -79,4 +79,31 @@ KernelLaunch plan_argmax(int num_rows) {
   return launch;
 }
 
+int per_layer_chunks(int width) {
+  const int chunks = (width + kPerLayerColumns - 1) / kPerLayerColumns;
+  if (width < 8 || width % 8 != 0 || chunks > kMaxPerLayerChunks) {
+    throw InvalidArgument(
+        "cannot plan per-layer inputs", fmt::format("hidden_size_per_layer_input={}", width),
+        fmt::format("it is a multiple of 8, at most {}", kMaxPerLayerChunks * kPerLayerColumns));
+  }
+  return chunks;
+}
+
+KernelLaunch plan_per_layer_inputs(int num_layers, int num_tokens) {
+  KernelLaunch launch;
+  launch.grid = {static_cast<unsigned>((num_layers + kPerLayerWarps - 1) / kPerLayerWarps),
+                 static_cast<unsigned>(num_tokens), 1};
+  launch.block = {kPerLayerWarps * kWarpSize, 1, 1};
+  launch.programmatic = true;
+  return launch;
+}
+
+KernelLaunch plan_per_layer_gate(int num_tokens) {
+  KernelLaunch launch;
+  launch.grid = {static_cast<unsigned>(num_tokens), 1, 1};
+  launch.block = {kWarpSize, 1, 1};
+  launch.programmatic = true;
+  return launch;
+}
+
 }  // namespace attune

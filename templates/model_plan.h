@@ -1,4 +1,4 @@
-// Launches of linear.cuh, residual.cuh and argmax.cuh: pure arithmetic.
+// Launches of linear.cuh, residual.cuh, argmax.cuh and per_layer.cuh: pure arithmetic.
 #pragma once
 
 #include <optional>
@@ -8,6 +8,7 @@
 #include "templates/launch_plan.h"
 #include "templates/linear_config.h"
 #include "templates/model_params.h"
+#include "templates/per_layer_params.h"
 
 namespace attune {
 
@@ -39,5 +40,11 @@ LinearPlan plan_linear(const LinearShape& shape, const KernelConfig& config, int
 int residual_chunks(int hidden);
 KernelLaunch plan_residual(int num_tokens);
 KernelLaunch plan_argmax(int num_rows);
+
+// Chunks of a row that a lane of per_layer.cuh holds. Throws InvalidArgument where `width` is outside of
+// what it admits.
+int per_layer_chunks(int width);
+KernelLaunch plan_per_layer_inputs(int num_layers, int num_tokens);
+KernelLaunch plan_per_layer_gate(int num_tokens);
 
 }  // namespace attune

@@ -118,7 +118,7 @@ __device__ __forceinline__ void residual(const ResidualParams& p) {
   h.change([&](float x, int i, int j) {
     return __fmul_rn(__fmul_rn(x, inverse), next_weight.values[i][j]);
   });
-  h.store(p.out + token * p.out_stride, p.hidden);
+  if (p.out != nullptr) h.store(p.out + token * p.out_stride, p.hidden);
 }
 
 }  // namespace attune

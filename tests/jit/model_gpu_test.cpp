@@ -4,6 +4,7 @@
 
 #include "tests/support/host_kernels.h"
 #include "tests/support/model_run.h"
+#include "tests/support/per_layer_run.h"
 #include "tests/support/require_cxx.h"
 #include "tests/support/require_gpu.h"
 
@@ -92,6 +93,15 @@ TEST_F(ModelGpuTest, ResidualIsTheReferenceRoundedWhereTheModelRounds) {
     const Source source = residual_source(hidden);
     const Module module = load(source);
     expect_right_residuals(device(), module, source, hidden);
+  }
+}
+
+TEST_F(ModelGpuTest, PerLayerInputsAreTheReferenceRoundedWhereTheModelRounds) {
+  for (const int width : {8, 256, 264}) {
+    SCOPED_TRACE(width);
+    const Source source = per_layer_source(width);
+    const Module module = load(source);
+    expect_right_per_layer(device(), module, source, width);
   }
 }
 

@@ -41,6 +41,13 @@ TEST_P(LinearCompileTest, SpillsNothing) {
 INSTANTIATE_TEST_SUITE_P(All, LinearCompileTest, testing::Values("sm_90a", "sm_100a", "sm_120"),
                          [](const auto& instance) { return std::string(instance.param); });
 
+// Its model has linear layers, and so begins with sm_90 too.
+TEST_P(LinearCompileTest, PerLayerInputsSpillNothing) {
+  for (const int width : {256, 1024}) {
+    expect_clean(compiler(), per_layer_source(width), GetParam(), 96);
+  }
+}
+
 class ResidualCompileTest : public NvrtcTest, public testing::WithParamInterface<const char*> {};
 
 TEST_P(ResidualCompileTest, SpillsNothing) {
