@@ -7,10 +7,8 @@
 #include "common/error.h"
 
 namespace attune {
-namespace {
 
-// Rows of bf16 in boxes of one panel.
-TensorMap row_map(Device& device, DevicePtr address, int columns, int rows, int box_rows) {
+TensorMap linear_row_map(Device& device, DevicePtr address, int columns, int rows, int box_rows) {
   TensorMapSpec spec;
   spec.rank = 2;
   spec.address = address;
@@ -20,8 +18,6 @@ TensorMap row_map(Device& device, DevicePtr address, int columns, int rows, int 
   spec.swizzle = TensorMapSwizzle::k128;
   return device.tensor_map(spec);
 }
-
-}  // namespace
 
 void launch_linear(Device& device, const LinearKernel& linear, const LinearArgs& args,
                    StreamHandle stream) {
@@ -37,12 +33,12 @@ void launch_linear(Device& device, const LinearKernel& linear, const LinearArgs&
   if (shape.weights == LinearWeights::kInt4) {
     p.packed = reinterpret_cast<const void*>(args.weights);
   } else {
-    p.weight_map = row_map(device, args.weights, shape.in_features, p.weight_rows, box);
-    p.short_weight_map =
-        row_map(device, args.weights, shape.in_features, p.weight_rows, std::max(1, box - 1));
+    p.weight_map = linear_row_map(device, args.weights, shape.in_features, p.weight_rows, box);
+    p.short_weight_map = linear_row_map(device, args.weights, shape.in_features, p.weight_rows,
+                                        std::max(1, box - 1));
   }
   p.input_map =
-      row_map(device, args.input, shape.in_features, args.num_tokens, linear.config.block_m);
+      linear_row_map(device, args.input, shape.in_features, args.num_tokens, linear.config.block_m);
   p.out = reinterpret_cast<void*>(args.out);
   p.out_stride = shape.out_features;
   p.num_tokens = args.num_tokens;

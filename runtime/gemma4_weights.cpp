@@ -15,12 +15,35 @@ std::size_t Gemma4Weights::bytes() const {
   return sum;
 }
 
-void require_served(const ModelConfig& config) {
-  if (config.num_experts == 0) return;
-  throw InvalidArgument("cannot serve this model",
-                        fmt::format("num_experts={}", config.num_experts),
-                        "only dense models are served: 31B, 12B, E4B and E2B");
+namespace {
+
+void upload_experts(const LayerTensors<TensorView>& from, WeightUploader* upload,
+                    Gemma4LayerWeights* to) {
+  to->router_proj = upload->plain(from.router_proj);
+  to->router_scale = upload->plain(from.router_scale);
+  to->router_per_expert_scale = upload->plain(from.router_per_expert_scale);
+  to->expert_gate_up = upload->matrix({&from.expert_gate_up});
+  to->expert_down = upload->matrix({&from.expert_down});
+  to->dense_post_feedforward_norm = upload->plain(from.dense_post_feedforward_norm);
+  to->expert_pre_feedforward_norm = upload->plain(from.expert_pre_feedforward_norm);
+  to->expert_post_feedforward_norm = upload->plain(from.expert_post_feedforward_norm);
 }
+
+void invent_experts(const ModelConfig& config, WeightInventor* make, Gemma4LayerWeights* to) {
+  const int hidden = config.hidden_size();
+  const std::int64_t experts = config.num_experts;
+  const std::int64_t width = config.expert_intermediate_size;
+  to->router_proj = make->plain(experts, hidden);
+  to->router_scale = make->vector(hidden, 1, 0.2);
+  to->router_per_expert_scale = make->vector(config.num_experts, 1, 0.2);
+  to->expert_gate_up = make->matrix(experts * 2 * width, hidden);
+  to->expert_down = make->matrix(experts * hidden, width);
+  to->dense_post_feedforward_norm = make->vector(hidden, 1, 0.2);
+  to->expert_pre_feedforward_norm = make->vector(hidden, 1, 0.2);
+  to->expert_post_feedforward_norm = make->vector(hidden, 1, 0.2);
+}
+
+}  // namespace
 
 Gemma4Weights upload_weights(Device& device, const ModelTensors<TensorView>& tensors,
                              const MatrixFormat& format) {
@@ -52,6 +75,7 @@ Gemma4Weights upload_weights(Device& device, const ModelTensors<TensorView>& ten
       to.per_layer_projection = upload.matrix({&from.per_layer_projection});
       to.post_per_layer_input_norm = upload.plain(from.post_per_layer_input_norm);
     }
+    if (!from.router_proj.bytes.empty()) upload_experts(from, &upload, &to);
     to.q_norm = elements<std::uint16_t>(from.q_norm);
     if (!from.k_norm.bytes.empty()) to.k_norm = elements<std::uint16_t>(from.k_norm);
   }
@@ -99,6 +123,7 @@ Gemma4Weights random_weights(Device& device, const ModelConfig& config, const Ke
       to.per_layer_projection = make.matrix(hidden, per_layer);
       to.post_per_layer_input_norm = make.vector(hidden, branch, branch / 5);
     }
+    if (config.num_experts > 0) invent_experts(config, &make, &to);
     to.q_norm = make.values(layer.head_dim, 0.3, 0.05);
     if (owns) to.k_norm = make.values(layer.head_dim, 0.3, 0.05);
   }

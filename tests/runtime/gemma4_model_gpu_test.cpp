@@ -32,7 +32,15 @@ TEST_F(Gemma4ModelGpuTest, TapsAreTheStreamsAndChangeNothing) { expect_taps(benc
 TEST_F(Gemma4ModelGpuTest, PerLayerInputsAreTheirFormulasAndLossless) {
   const auto on = bench();
   const KindModel kind(served_config(tiny_per_layer_config()));
-  expect_kind_logits(on->engine, kind);
+  expect_kind_logits(on->engine, kind, 40);
+  expect_kind_lossless(on->engine, kind, LinearWeights::kBf16, 100);
+  expect_kind_lossless(on->engine, kind, LinearWeights::kInt4, 100);
+}
+
+TEST_F(Gemma4ModelGpuTest, ExpertsAreTheirFormulasAndLossless) {
+  const auto on = bench();
+  const KindModel kind(served_config(tiny_experts_config()), kDecidedSeed);
+  expect_kind_logits(on->engine, kind, kDecidedTokens);
   expect_kind_lossless(on->engine, kind, LinearWeights::kBf16, 100);
   expect_kind_lossless(on->engine, kind, LinearWeights::kInt4, 100);
 }

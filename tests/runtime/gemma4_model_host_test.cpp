@@ -33,8 +33,8 @@ TEST(Gemma4ModelHost, TapsAreTheStreamsAndChangeNothing) {
 
 TEST(Gemma4ModelHost, PerLayerInputsAndSharedCachesAreTheirFormulas) {
   Gemma4Bench on = bench();
-  expect_kind_logits(on.engine, KindModel(served_config(tiny_dense_config())));
-  expect_kind_logits(on.engine, KindModel(served_config(tiny_per_layer_config())));
+  expect_kind_logits(on.engine, KindModel(served_config(tiny_dense_config())), 40);
+  expect_kind_logits(on.engine, KindModel(served_config(tiny_per_layer_config())), 40);
 }
 
 TEST(Gemma4ModelHost, PerLayerInputsAreLossless) {
@@ -42,6 +42,19 @@ TEST(Gemma4ModelHost, PerLayerInputsAreLossless) {
   const KindModel kind(served_config(tiny_per_layer_config()));
   expect_kind_lossless(on.engine, kind, LinearWeights::kBf16, 8);
   expect_kind_lossless(on.engine, kind, LinearWeights::kInt4, 5);
+}
+
+TEST(Gemma4ModelHost, ExpertsAreTheirFormulas) {
+  Gemma4Bench on = bench();
+  expect_kind_logits(on.engine, KindModel(served_config(tiny_experts_config()), kDecidedSeed),
+                     kDecidedTokens);
+}
+
+TEST(Gemma4ModelHost, ExpertsAreLossless) {
+  Gemma4Bench on = bench();
+  const KindModel kind(served_config(tiny_experts_config()), kDecidedSeed);
+  expect_kind_lossless(on.engine, kind, LinearWeights::kBf16, 6);
+  expect_kind_lossless(on.engine, kind, LinearWeights::kInt4, 4);
 }
 
 }  // namespace
