@@ -15,6 +15,7 @@
 
 #include <gtest/gtest.h>
 
+#include "jit/compiler.h"
 #include "jit/linear.h"
 #include "jit/model_source.h"
 #include "templates/model_plan.h"
@@ -214,7 +215,9 @@ inline void expect_right(const LinearProblem& problem, const std::vector<std::ui
         // Three roundings to bf16, of gate, gelu and up, before that of the product.
         EXPECT_NEAR(value_of_bf16(bits), gate * up.value,
                     4 * half_ulp_of_bf16(gate * up.value) +
-                        0x1p-8 * std::abs(up.value) * (std::abs(first.value) + 0.1));
+                        0x1p-8 * std::abs(up.value) * (std::abs(first.value) + 0.1) +
+                        precision * (std::abs(gate) * up.magnitude +
+                                     1.2 * std::abs(up.value) * first.magnitude));
       }
       if (testing::Test::HasFailure()) return;
     }
