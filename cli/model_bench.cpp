@@ -116,6 +116,7 @@ double step_weight_bytes(const ModelConfig& config, LinearWeights weights) {
   double bytes = 0;
   for (const WeightSpec& spec : weight_specs(config)) {
     if (spec.name == "lm_head.weight") continue;  // of embed_tokens' shape, which counts for it
+    if (spec.name == "model.embed_tokens_per_layer.weight") continue;  // a few rows
     bytes += spec.shape.size() == 2
                  ? matrix_bytes(spec.shape[0], spec.shape[1])
                  : static_cast<double>(num_elements(spec.shape)) * kBytesPerElement;

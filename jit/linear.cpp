@@ -7,11 +7,9 @@
 #include "common/error.h"
 
 namespace attune {
-namespace {
 
-// Rows of bf16 in boxes.
-TensorMap row_map(Device& device, DevicePtr address, int columns, int rows, int box_columns,
-                  int box_rows) {
+TensorMap linear_row_map(Device& device, DevicePtr address, int columns, int rows, int box_columns,
+                         int box_rows) {
   TensorMapSpec spec;
   spec.rank = 2;
   spec.address = address;
@@ -21,8 +19,6 @@ TensorMap row_map(Device& device, DevicePtr address, int columns, int rows, int 
   spec.swizzle = box_columns == kLinearColumns ? TensorMapSwizzle::k128 : TensorMapSwizzle::kNone;
   return device.tensor_map(spec);
 }
-
-}  // namespace
 
 void launch_linear(Device& device, const LinearKernel& linear, const LinearArgs& args,
                    StreamHandle stream) {
@@ -40,7 +36,7 @@ void launch_linear(Device& device, const LinearKernel& linear, const LinearArgs&
     p.packed = reinterpret_cast<const void*>(args.weights);
   } else {
     const auto rows = [&](int box_rows) {
-      return row_map(device, args.weights, columns, p.weight_rows, kLinearColumns, box_rows);
+      return linear_row_map(device, args.weights, columns, p.weight_rows, kLinearColumns, box_rows);
     };
     p.weight_map = rows(box);
     p.short_weight_map = rows(std::max(1, box - 1));
@@ -48,7 +44,7 @@ void launch_linear(Device& device, const LinearKernel& linear, const LinearArgs&
   const int input_columns =
       linear_panel_columns(shape.weights) / linear_input_boxes(linear.config, shape.weights);
   p.input_map =
-      row_map(device, args.input, columns, args.num_tokens, input_columns, args.num_tokens);
+      linear_row_map(device, args.input, columns, args.num_tokens, input_columns, args.num_tokens);
   p.out = reinterpret_cast<void*>(args.out);
   p.out_stride = shape.out_features;
   p.num_tokens = args.num_tokens;

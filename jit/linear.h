@@ -23,6 +23,10 @@ struct LinearArgs {
   float softcap = 0.0f;   // of logits
 };
 
+// Rows of bf16 at `address` in boxes; those of kLinearColumns columns are swizzled.
+TensorMap linear_row_map(Device& device, DevicePtr address, int columns, int rows, int box_columns,
+                         int box_rows);
+
 // One launch; its tensor maps are made on the host, so it is safe in stream capture. Throws
 // InvalidArgument when num_tokens is out of range.
 void launch_linear(Device& device, const LinearKernel& linear, const LinearArgs& args,

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "common/error.h"
+#include "templates/expert_plan.h"
 #include "templates/model_plan.h"
 
 namespace attune {
@@ -84,6 +85,64 @@ extern "C" __global__ void __launch_bounds__(attune::kGateThreads)
 }}
 )";
 
+constexpr std::string_view kPerLayerText =
+    R"(#include "templates/per_layer.cuh"
+
+static_assert(sizeof(attune::PerLayerParams) == {params_bytes}, "host and device disagree on PerLayerParams");
+static_assert(sizeof(attune::PerLayerGateParams) == {gate_bytes}, "host and device disagree on PerLayerGateParams");
+
+extern "C" __global__ void __launch_bounds__(attune::kPerLayerWarps * attune::kWarpSize)
+per_layer_inputs_c{chunks}(const __grid_constant__ attune::PerLayerParams p) {{
+  attune::per_layer_inputs<{chunks}>(p);
+}}
+
+extern "C" __global__ void __launch_bounds__(attune::kWarpSize)
+per_layer_gate(const __grid_constant__ attune::PerLayerGateParams p) {{
+  attune::per_layer_gate(p);
+}}
+)";
+
+constexpr std::string_view kRouteText =
+    R"(#include "templates/route.cuh"
+
+static_assert(sizeof(attune::RouteParams) == {params_bytes}, "host and device disagree on RouteParams");
+
+extern "C" __global__ void __launch_bounds__(attune::kRouteThreads)
+route_c{chunks}(const __grid_constant__ attune::RouteParams p) {{
+  attune::route<{chunks}>(p);
+}}
+)";
+
+constexpr std::string_view kExpertsText =
+    R"(#include "templates/experts.cuh"
+
+constexpr attune::KernelConfig kConfig{{
+    .block_m = {block_m}, .block_n = {block_n}, .num_stages = {num_stages}, .num_warps = {num_warps}}};
+static_assert(sizeof(attune::ExpertParams) == {params_bytes}, "host and device disagree on ExpertParams");
+
+extern "C" __global__ void __launch_bounds__({threads}, 1)
+{symbol}(const __grid_constant__ attune::ExpertParams p) {{
+  attune::experts<kConfig, attune::LinearEpilogue::{epilogue}, attune::LinearWeights::{weights}>(p);
+}}
+)";
+
+constexpr std::string_view kExpertStepsText =
+    R"(#include "templates/expert_steps.cuh"
+
+static_assert(sizeof(attune::EnterExpertsParams) == {enter_bytes}, "host and device disagree on EnterExpertsParams");
+static_assert(sizeof(attune::MixExpertsParams) == {mix_bytes}, "host and device disagree on MixExpertsParams");
+
+extern "C" __global__ void __launch_bounds__(attune::kResidualThreads)
+enter_experts_c{chunks}(const __grid_constant__ attune::EnterExpertsParams p) {{
+  attune::enter_experts<{chunks}>(p);
+}}
+
+extern "C" __global__ void __launch_bounds__(attune::kResidualThreads)
+mix_experts_c{chunks}(const __grid_constant__ attune::MixExpertsParams p) {{
+  attune::mix_experts<{chunks}>(p);
+}}
+)";
+
 struct EpilogueNames {
   std::string_view symbol, enumerator;
 };
@@ -160,6 +219,48 @@ Source residual_source(int hidden) {
   return source_of(fmt::format(kResidualText, fmt::arg("params_bytes", sizeof(ResidualParams)),
                                fmt::arg("chunks", chunks)),
                    {fmt::format("residual_c{}", chunks), fmt::format("embed_c{}", chunks)});
+}
+
+Source per_layer_source(int width) {
+  const int chunks = per_layer_chunks(width);
+  return source_of(
+      fmt::format(kPerLayerText, fmt::arg("params_bytes", sizeof(PerLayerParams)),
+                  fmt::arg("gate_bytes", sizeof(PerLayerGateParams)), fmt::arg("chunks", chunks)),
+      {fmt::format("per_layer_inputs_c{}", chunks), "per_layer_gate"});
+}
+
+Source route_source(int num_experts, int top_k) {
+  const int chunks = route_chunks(num_experts, top_k);
+  return source_of(fmt::format(kRouteText, fmt::arg("params_bytes", sizeof(RouteParams)),
+                               fmt::arg("chunks", chunks)),
+                   {fmt::format("route_c{}", chunks)});
+}
+
+Source experts_source(const KernelConfig& config, LinearEpilogue epilogue, LinearWeights weights) {
+  const LinearShape any{.out_features = 1, .in_features = 8, .epilogue = epilogue};
+  if (const auto limit = linear_limits(any, config)) {
+    throw InvalidArgument("no kernel of experts", limit->detail);
+  }
+  const EpilogueNames names = names_of(epilogue);
+  const bool int4 = weights == LinearWeights::kInt4;
+  const std::string symbol =
+      fmt::format("experts_{}_{}_{}", int4 ? "int4" : "bf16", names.symbol, text_of(config));
+  return source_of(
+      fmt::format(
+          kExpertsText, fmt::arg("block_m", config.block_m), fmt::arg("block_n", config.block_n),
+          fmt::arg("num_stages", config.num_stages), fmt::arg("num_warps", config.num_warps),
+          fmt::arg("params_bytes", sizeof(ExpertParams)),
+          fmt::arg("threads", config.num_warps * kWarpSize), fmt::arg("symbol", symbol),
+          fmt::arg("epilogue", names.enumerator), fmt::arg("weights", int4 ? "kInt4" : "kBf16")),
+      {symbol});
+}
+
+Source expert_steps_source(int hidden) {
+  const int chunks = residual_chunks(hidden);
+  return source_of(
+      fmt::format(kExpertStepsText, fmt::arg("enter_bytes", sizeof(EnterExpertsParams)),
+                  fmt::arg("mix_bytes", sizeof(MixExpertsParams)), fmt::arg("chunks", chunks)),
+      {fmt::format("enter_experts_c{}", chunks), fmt::format("mix_experts_c{}", chunks)});
 }
 
 Source argmax_source() {

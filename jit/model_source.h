@@ -26,6 +26,21 @@ Source gate_source(LinearEpilogue epilogue);
 // Throws InvalidArgument where the template has limits.
 Source residual_source(int hidden);
 
+// Per-layer inputs of `width` elements. Symbols: "per_layer_inputs_c1" and "per_layer_gate". Throws
+// InvalidArgument where the template has limits.
+Source per_layer_source(int width);
+
+// The router of up to kMaxExperts experts. Symbol: "route_c4". Throws InvalidArgument where the template
+// has limits.
+Source route_source(int num_experts, int top_k);
+
+// A linear layer of experts. Symbol: "experts_bf16_geglu_m8n48s3w8". Throws as linear_source does.
+Source experts_source(const KernelConfig& config, LinearEpilogue epilogue, LinearWeights weights);
+
+// The steps of the residual stream around experts. Symbols: "enter_experts_c2" and "mix_experts_c2".
+// Throws as residual_source does.
+Source expert_steps_source(int hidden);
+
 // Symbol: "argmax".
 Source argmax_source();
 

@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "jit/model_source.h"
 #include "runtime/device_pointer.h"
+#include "runtime/gemma4_experts.h"
 #include "runtime/gemma4_weights.h"
 #include "runtime/linear_layers.h"
+#include "runtime/per_layer_inputs.h"
 #include "runtime/stream_kernels.h"
 #include "templates/model_plan.h"
 
@@ -27,12 +30,6 @@ void require_taps(const std::vector<int>& taps, int num_layers) {
                             fmt::format("they ascend from 0 to {}, each once", num_layers));
     }
   }
-}
-
-// `config` itself.
-const ModelConfig& served(const ModelConfig& config) {
-  require_served(config);
-  return config;
 }
 
 // The kernel that packs weights, where they are to be packed.
@@ -63,9 +60,14 @@ struct Gemma4Model::State {
   void attend(Gemma4Session& session, int layer_idx, bool is_prefill, int num_tokens,
               StreamHandle stream) const;
   void feed_forward(int layer_idx, int num_tokens, StreamHandle stream) const;
-  // h += norm(branch), then the normed input of what follows.
-  void add_branch(DevicePtr post_norm, DevicePtr scalar, DevicePtr next_norm, int tap,
-                  int num_tokens, StreamHandle stream) const;
+  // h += norm(branch), then the normed input of what follows; 0: none.
+  ResidualParams branch_params(DevicePtr post_norm, DevicePtr scalar, DevicePtr next_norm,
+                               int tap) const;
+  // That of a layer's last branch.
+  ResidualParams last_branch_params(int layer_idx, DevicePtr post_norm) const;
+  void add_branch(const ResidualParams& p, int num_tokens, StreamHandle stream) const {
+    device.launch(kernels.residual, plan_residual(num_tokens), &p, stream);
+  }
   void head(int first_token, int num_tokens, StreamHandle stream) const;
   ResidualParams residual_params(DevicePtr next_norm, int tap) const;
   void linear(LinearShape shape, DevicePtr weights_at, DevicePtr input, DevicePtr out,
@@ -90,6 +92,8 @@ struct Gemma4Model::State {
   LinearLayers linears;
   StreamKernels kernels;
   Gemma4Attention attention;
+  std::optional<PerLayerInputs> per_layer;
+  std::optional<Gemma4Experts> experts;
   Gemma4Weights weights;
 
   // bf16 [longest step, ...]: the residual stream, its norm, what a branch adds, ...
@@ -100,12 +104,16 @@ struct Gemma4Model::State {
 Gemma4Model::State::State(Engine& engine, const ModelConfig& of, Gemma4ModelOptions asked,
                           const LinearLayers::Load& load, const MakeWeights& make_weights)
     : device(engine.device()),
-      config(served(of)),
+      config(of),
       options(std::move(asked)),
       linears(device, load, kEpilogues, options.weights),
       kernels(device, load, config.hidden_size()),
       attention(engine, config.geometry, options.attention) {
   require_taps(options.taps, config.num_layers());
+  if (config.per_layer_input_size > 0) per_layer.emplace(device, load, config, longest_step());
+  if (config.num_experts > 0) {
+    experts.emplace(device, load, config, options.weights, longest_step());
+  }
   make_activations();
   linears.prefill_by(engine.open_gemm(), load, linear_shapes(), longest_step());
   const PackingKernel packing(device, options.weights, load);
@@ -165,9 +173,9 @@ void Gemma4Model::State::make_activations() {
 ResidualParams Gemma4Model::State::residual_params(DevicePtr next_norm, int tap) const {
   ResidualParams p{};
   p.from = p.stream = pointer<uint16>(stream_rows.ptr());
-  p.out = pointer<uint16>(normed.ptr());
+  p.out = next_norm != 0 ? pointer<uint16>(normed.ptr()) : nullptr;
   p.from_stride = p.out_stride = config.hidden_size();
-  p.next_weight = pointer<const uint16>(next_norm);
+  p.next_weight = pointer<const uint16>(next_norm != 0 ? next_norm : weights.norm);
   p.hidden = config.hidden_size();
   p.eps = static_cast<float>(config.geometry.rms_norm_eps);
   const auto found = std::find(options.taps.begin(), options.taps.end(), tap);
@@ -186,13 +194,20 @@ void Gemma4Model::State::embed(int num_tokens, StreamHandle stream) const {
   device.launch(kernels.embedding, plan_residual(num_tokens), &p, stream);
 }
 
-void Gemma4Model::State::add_branch(DevicePtr post_norm, DevicePtr scalar, DevicePtr next_norm,
-                                    int tap, int num_tokens, StreamHandle stream) const {
+ResidualParams Gemma4Model::State::branch_params(DevicePtr post_norm, DevicePtr scalar,
+                                                 DevicePtr next_norm, int tap) const {
   ResidualParams p = residual_params(next_norm, tap);
   p.branch = pointer<const uint16>(branch.ptr());
   p.post_weight = pointer<const uint16>(post_norm);
   p.scalar = pointer<const uint16>(scalar);
-  device.launch(kernels.residual, plan_residual(num_tokens), &p, stream);
+  return p;
+}
+
+ResidualParams Gemma4Model::State::last_branch_params(int layer_idx, DevicePtr post_norm) const {
+  const auto idx = static_cast<std::size_t>(layer_idx);
+  const bool is_last = layer_idx + 1 == config.num_layers();
+  const DevicePtr next_norm = is_last ? weights.norm : weights.layers[idx + 1].input_norm;
+  return branch_params(post_norm, weights.layers[idx].layer_scalar, next_norm, layer_idx + 1);
 }
 
 void Gemma4Model::State::attend(Gemma4Session& session, int layer_idx, bool is_prefill,
@@ -224,7 +239,9 @@ void Gemma4Model::State::attend(Gemma4Session& session, int layer_idx, bool is_p
     session.verify(layer_idx, num_tokens, args, stream);
   }
   linear({hidden, q_width}, w.o_proj, attended.ptr(), branch.ptr(), num_tokens, stream);
-  add_branch(w.post_attention_norm, 0, w.pre_feedforward_norm, -1, num_tokens, stream);
+  const ResidualParams p = branch_params(w.post_attention_norm, 0, w.pre_feedforward_norm, -1);
+  if (experts) return experts->enter(p, w, num_tokens, stream);
+  add_branch(p, num_tokens, stream);
 }
 
 void Gemma4Model::State::feed_forward(int layer_idx, int num_tokens, StreamHandle stream) const {
@@ -234,10 +251,16 @@ void Gemma4Model::State::feed_forward(int layer_idx, int num_tokens, StreamHandl
   linear({width, hidden, LinearEpilogue::kGeglu}, w.gate_up_proj, normed.ptr(), activated.ptr(),
          num_tokens, stream);
   linear({hidden, width}, w.down_proj, activated.ptr(), branch.ptr(), num_tokens, stream);
-  const bool is_last = layer_idx + 1 == config.num_layers();
-  const DevicePtr next_norm =
-      is_last ? weights.norm : weights.layers[static_cast<std::size_t>(layer_idx) + 1].input_norm;
-  add_branch(w.post_feedforward_norm, w.layer_scalar, next_norm, layer_idx + 1, num_tokens, stream);
+  const ResidualParams p = per_layer ? branch_params(w.post_feedforward_norm, 0, 0, -1)
+                                     : last_branch_params(layer_idx, w.post_feedforward_norm);
+  if (experts) {
+    experts->leave(p, w, num_tokens, stream);
+  } else {
+    add_branch(p, num_tokens, stream);
+  }
+  if (!per_layer) return;
+  per_layer->run(linears, w, layer_idx, stream_rows.ptr(), branch.ptr(), num_tokens, stream);
+  add_branch(last_branch_params(layer_idx, w.post_per_layer_input_norm), num_tokens, stream);
 }
 
 void Gemma4Model::State::head(int first_token, int num_tokens, StreamHandle stream) const {
@@ -260,6 +283,9 @@ void Gemma4Model::State::step(Gemma4Session& session, bool is_prefill, int num_t
                           fmt::format("it takes 1 to {} tokens", most));
   }
   embed(num_tokens, stream);
+  if (per_layer) {
+    per_layer->prepare(linears, weights, ids.ptr(), stream_rows.ptr(), num_tokens, stream);
+  }
   for (int idx = 0; idx < config.num_layers(); ++idx) {
     attend(session, idx, is_prefill, num_tokens, stream);
     feed_forward(idx, num_tokens, stream);
@@ -335,7 +361,8 @@ std::size_t Gemma4Model::activation_bytes() const {
   return s.stream_rows.bytes() + s.normed.bytes() + s.branch.bytes() + s.qkv.bytes() +
          s.attended.bytes() + s.activated.bytes() + s.tapped.bytes() + s.ids.bytes() +
          s.logits.bytes() + s.best.bytes() + s.attention.workspace_bytes() +
-         s.linears.prefill_bytes();
+         s.linears.prefill_bytes() + (s.per_layer ? s.per_layer->bytes() : 0) +
+         (s.experts ? s.experts->bytes() : 0);
 }
 std::size_t Gemma4Model::cache_bytes() const { return state_->attention.cache_bytes(); }
 std::string Gemma4Model::explain() const {

@@ -16,20 +16,27 @@ struct Gemma4LayerWeights {
   DevicePtr o_proj = 0;
   DevicePtr gate_up_proj = 0;  // the gate's rows first
   DevicePtr down_proj = 0;
+  // Per-layer inputs.
+  DevicePtr per_layer_input_gate = 0, per_layer_projection = 0, post_per_layer_input_norm = 0;
+  // Experts, with the rows of one behind another; of each the gate's first.
+  DevicePtr router_proj = 0, router_scale = 0, router_per_expert_scale = 0;
+  DevicePtr expert_gate_up = 0, expert_down = 0;
+  DevicePtr dense_post_feedforward_norm = 0, expert_pre_feedforward_norm = 0;
+  DevicePtr expert_post_feedforward_norm = 0;
   std::vector<std::uint16_t> q_norm, k_norm;  // on the host, for Gemma4Attention
 };
 
 struct Gemma4Weights {
   DevicePtr embed_tokens = 0, norm = 0, lm_head = 0;
+  // Per-layer inputs.
+  DevicePtr embed_tokens_per_layer = 0, per_layer_model_projection = 0;
+  DevicePtr per_layer_projection_norm = 0;
   std::vector<Gemma4LayerWeights> layers;
   std::vector<DeviceMem> memory;
   std::size_t bytes() const;
 };
 
-// Throws InvalidArgument for models with experts or per-layer inputs, which are not served yet.
-void require_served(const ModelConfig& config);
-
-// Of a model that is served. Waits for the copies.
+// Waits for the copies.
 Gemma4Weights upload_weights(Device& device, const ModelTensors<TensorView>& tensors,
                              const MatrixFormat& format);
 

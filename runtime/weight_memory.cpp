@@ -42,8 +42,8 @@ DevicePtr WeightUploader::matrix(std::initializer_list<const TensorView*> tensor
   std::int64_t rows = 0, columns = 0;
   for (const TensorView* tensor : tensors) {
     if (tensor->bytes.empty()) continue;
-    rows += tensor->shape.at(0);
-    columns = tensor->shape.at(1);
+    columns = tensor->shape.back();
+    rows += num_elements(tensor->shape) / columns;
   }
   return memory_
       .emplace_back(formatted(device_, format_, copy(tensors), static_cast<int>(rows),

@@ -26,7 +26,8 @@ class WeightUploader {
 
   // As the tensor has it.
   DevicePtr plain(const TensorView& tensor);
-  // The tensors' rows, one tensor behind another, in the format; those without bytes are left out.
+  // The tensors' rows, one tensor behind another, in the format; those without bytes are left out. A
+  // tensor of more dimensions than two is a stack of matrices.
   // Waits where that is packed.
   DevicePtr matrix(std::initializer_list<const TensorView*> tensors);
 

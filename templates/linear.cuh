@@ -113,8 +113,9 @@ struct Linear {
     return p.outputs_per_pass - (pass < num_long_passes() ? 0 : 1);
   }
 
+  __device__ __forceinline__ bool has_pass(int pass) const { return pass < p.num_passes; }
   __device__ __forceinline__ bool is_there(const Place& place) const {
-    return place.pass < p.num_passes && place.panel < num_panels;
+    return has_pass(place.pass) && place.panel < num_panels;
   }
   __device__ __forceinline__ void advance(Place& place) const {
     ++place.step;
@@ -157,38 +158,41 @@ struct Linear {
     }
   }
   // Columns behind the last one become zeros.
-  __device__ __forceinline__ void copy_input(const Place& place) const {
+  __device__ __forceinline__ void copy_input(const Place& place, int row = 0) const {
     const uint32 slot = smem_address(smem) + slot_offset(place.step);
 #pragma unroll
     for (int i = 0; i < kInputBoxes; ++i) {
-      const int at[2] = {place.panel * kColumns + i * kLinearColumns, 0};
+      const int at[2] = {place.panel * kColumns + i * kLinearColumns, row};
       cp_async_bulk_tensor_load<2>(slot + i * BLOCK_M * kLinearRowBytes, &p.input_map, at,
                                    barrier(place.step % kStages));
     }
   }
 
+  // `cta` is this, as the kernel that it is of: what is there and what a copy brings is that one's.
   // Fills all slots, the first one with W before the kernel in front has ended: W does not depend on
   // it, x does. More W in front of the first x would keep it waiting.
-  __device__ __forceinline__ void start() {
-    if (copies && is_there(next) && elect_sync()) copy_weights(next);
+  template <typename Cta>
+  __device__ __forceinline__ void start(Cta& cta) {
+    if (copies && cta.is_there(next) && elect_sync()) cta.copy_weights(next);
     griddepcontrol_wait();
     griddepcontrol_launch_dependents();
-    for (; next.step < kStages && is_there(next); advance(next)) {
+    for (; next.step < kStages && cta.is_there(next); advance(next)) {
       if (copies && elect_sync()) {
-        if (next.step > 0) copy_weights(next);
-        copy_input(next);
+        if (next.step > 0) cta.copy_weights(next);
+        cta.copy_input(next);
       }
     }
   }
 
   // The slot that was read is filled again.
-  __device__ __forceinline__ void refill() {
+  template <typename Cta>
+  __device__ __forceinline__ void refill(Cta& cta) {
     sync_share();
-    if (!is_there(next)) return;
+    if (!cta.is_there(next)) return;
     if (copies && elect_sync()) {
       fence_proxy_async();  // the copies write what its warps have read, in another proxy
-      copy_weights(next);
-      copy_input(next);
+      cta.copy_weights(next);
+      cta.copy_input(next);
     }
     advance(next);
   }
@@ -371,14 +375,31 @@ struct Linear {
     }
   }
 
-  __device__ __forceinline__ void finish(int pass) {
+  // Outputs of a pass of the plan, that is the CTA's pass-th.
+  __device__ __forceinline__ void finish(int planned, int pass) {
     publish(pass);
     __syncthreads();
-    const int outputs = pass_outputs(pass);
-    const int column = first_output + pass_begin(pass);
+    const int outputs = pass_outputs(planned);
+    const int column = first_output + pass_begin(planned);
     for (int i = threadIdx.x; i < p.num_tokens * kOutputs; i += kWarps * kWarpSize) {
       const int output = i % kOutputs;
       if (output < outputs) write(partials(pass), i / kOutputs, output, column + output);
+    }
+  }
+  __device__ __forceinline__ void finish(int pass) { finish(pass, pass); }
+
+  // Passes of `cta` until one is not there.
+  template <typename Cta>
+  __device__ __forceinline__ void run(Cta& cta) {
+    start(cta);
+    int step = 0;
+    for (int pass = 0; cta.has_pass(pass); ++pass) {
+      clear();
+      for (int panel = share; panel < num_panels; panel += kLinearShares) {
+        multiply(step++);
+        refill(cta);
+      }
+      cta.finish(pass);
     }
   }
 };
@@ -387,16 +408,7 @@ template <KernelConfig kConfig, LinearEpilogue kEpilogue, LinearWeights kWeights
 __device__ __forceinline__ void linear(const LinearParams& p) {
   extern __shared__ __align__(1024) unsigned char smem[];
   Linear<kConfig, kEpilogue, kWeights> cta(p, smem);
-  cta.start();
-  int step = 0;
-  for (int pass = 0; pass < p.num_passes; ++pass) {
-    cta.clear();
-    for (int panel = cta.share; panel < cta.num_panels; panel += kLinearShares) {
-      cta.multiply(step++);
-      cta.refill();
-    }
-    cta.finish(pass);
-  }
+  cta.run(cta);
 }
 
 }  // namespace attune

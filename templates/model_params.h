@@ -35,10 +35,10 @@ struct ResidualParams {
   const uint16* branch;       // bf16 [num_tokens, hidden]; unused by the embedding
   const uint16* post_weight;  // bf16 [hidden]; null: the branch is added as it is
   const uint16* scalar;       // bf16 [1]
-  const uint16* next_weight;  // bf16 [hidden]
+  const uint16* next_weight;  // bf16 [hidden]; not null
   const uint16* from;         // bf16 [num_tokens, hidden], h before; unused by the embedding
   uint16* stream;             // bf16 [num_tokens, hidden], h; may be `from`
-  uint16* out;                // bf16 [num_tokens, hidden]
+  uint16* out;                // bf16 [num_tokens, hidden]; or null
   uint16* tap;                // bf16 [num_tokens, hidden], a copy of h
   int64 from_stride, out_stride, tap_stride;
 

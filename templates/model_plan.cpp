@@ -91,11 +91,38 @@ KernelLaunch plan_gate(int num_tokens, int width) {
   return launch;
 }
 
+int per_layer_chunks(int width) {
+  const int chunks = (width + kPerLayerColumns - 1) / kPerLayerColumns;
+  if (width < 8 || width % 8 != 0 || chunks > kMaxPerLayerChunks) {
+    throw InvalidArgument(
+        "cannot plan per-layer inputs", fmt::format("hidden_size_per_layer_input={}", width),
+        fmt::format("it is a multiple of 8, at most {}", kMaxPerLayerChunks * kPerLayerColumns));
+  }
+  return chunks;
+}
+
+KernelLaunch plan_per_layer_inputs(int num_layers, int num_tokens) {
+  KernelLaunch launch;
+  launch.grid = {static_cast<unsigned>((num_layers + kPerLayerWarps - 1) / kPerLayerWarps),
+                 static_cast<unsigned>(num_tokens), 1};
+  launch.block = {kPerLayerWarps * kWarpSize, 1, 1};
+  launch.programmatic = true;
+  return launch;
+}
+
 KernelLaunch plan_dequantize(int num_rows, int in_features) {
   KernelLaunch launch;
   launch.grid = {static_cast<unsigned>(linear_panels(LinearWeights::kInt4, in_features)),
                  static_cast<unsigned>((num_rows + kDequantizeRows - 1) / kDequantizeRows), 1};
   launch.block = {kDequantizeWarps * kWarpSize, 1, 1};
+  launch.programmatic = true;
+  return launch;
+}
+
+KernelLaunch plan_per_layer_gate(int num_tokens) {
+  KernelLaunch launch;
+  launch.grid = {static_cast<unsigned>(num_tokens), 1, 1};
+  launch.block = {kWarpSize, 1, 1};
   launch.programmatic = true;
   return launch;
 }

@@ -8,6 +8,7 @@
 #include "templates/launch_plan.h"
 #include "templates/linear_config.h"
 #include "templates/model_params.h"
+#include "templates/per_layer_params.h"
 
 namespace attune {
 
@@ -42,5 +43,11 @@ KernelLaunch plan_argmax(int num_rows);
 // `width` is a multiple of 8.
 KernelLaunch plan_gate(int num_tokens, int width);
 KernelLaunch plan_dequantize(int num_rows, int in_features);
+
+// Chunks of a row that a lane of per_layer.cuh holds. Throws InvalidArgument where `width` is outside of
+// what it admits.
+int per_layer_chunks(int width);
+KernelLaunch plan_per_layer_inputs(int num_layers, int num_tokens);
+KernelLaunch plan_per_layer_gate(int num_tokens);
 
 }  // namespace attune

@@ -69,27 +69,50 @@ struct ResidualRow {
     for (int i = 1; i < kResidualThreads / kWarpSize; ++i) sum = __fadd_rn(sum, shared[i]);
     return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, static_cast<float>(hidden)), eps)));
   }
+
+  // bf16(norm * weight), in place.
+  __device__ __forceinline__ void norm(const ResidualRow& weight, float* shared, int hidden,
+                                       float eps) {
+    const float inverse = inverse_rms(shared, hidden, eps);
+    change([&](float x, int i, int j) {
+      return round_bf16(__fmul_rn(__fmul_rn(x, inverse), weight.values[i][j]));
+    });
+  }
 };
 
-// h + the branch, its norm, the scalar.
+// h + the norm of the branch.
 template <int kChunks>
 __device__ __forceinline__ void add_branch(const ResidualParams& p, ResidualRow<kChunks>& h,
+                                           ResidualRow<kChunks>& branch,
                                            const ResidualRow<kChunks>& post_weight, float* shared) {
-  if (p.branch != nullptr) {
-    ResidualRow<kChunks> branch;
-    branch.load(p.branch + static_cast<int64>(blockIdx.x) * p.hidden, p.hidden);
-    if (p.post_weight != nullptr) {
-      const float inverse = branch.inverse_rms(shared, p.hidden, p.eps);
-      branch.change([&](float x, int i, int j) {
-        return round_bf16(__fmul_rn(__fmul_rn(x, inverse), post_weight.values[i][j]));
-      });
-    }
-    h.change([&](float x, int i, int j) { return round_bf16(__fadd_rn(x, branch.values[i][j])); });
-  }
+  if (p.post_weight != nullptr) branch.norm(post_weight, shared, p.hidden, p.eps);
+  h.change([&](float x, int i, int j) { return round_bf16(__fadd_rn(x, branch.values[i][j])); });
+}
+
+// h * the scalar, written; gives back the factor of its norm.
+template <int kChunks>
+__device__ __forceinline__ float end_step(const ResidualParams& p, ResidualRow<kChunks>& h,
+                                          float* shared) {
+  const int64 token = blockIdx.x;
   if (p.scalar != nullptr) {
     const float scalar = __uint_as_float(static_cast<uint32>(*p.scalar) << 16);
     h.change([&](float x, int, int) { return round_bf16(__fmul_rn(x, scalar)); });
   }
+  if (p.stream != nullptr) h.store(p.stream + token * p.hidden, p.hidden);
+  if (p.tap != nullptr) h.store(p.tap + token * p.tap_stride, p.hidden);
+  return h.inverse_rms(shared, p.hidden, p.eps);
+}
+
+// out = bf16(h * inverse * weight)
+template <int kChunks>
+__device__ __forceinline__ void store_normed(const ResidualRow<kChunks>& h, float inverse,
+                                             const ResidualRow<kChunks>& weight, uint16* out,
+                                             int hidden) {
+  ResidualRow<kChunks> normed = h;
+  normed.change([&](float x, int i, int j) {
+    return __fmul_rn(__fmul_rn(x, inverse), weight.values[i][j]);
+  });
+  normed.store(out, hidden);
 }
 
 template <int kChunks, bool kEmbeds>
@@ -110,15 +133,16 @@ __device__ __forceinline__ void residual(const ResidualParams& p) {
     h.change([&](float x, int, int) { return round_bf16(__fmul_rn(x, p.embedding_scale)); });
   } else {
     h.load(p.from + token * p.from_stride, p.hidden);
-    add_branch(p, h, post_weight, sums[0]);
+    if (p.branch != nullptr) {
+      Row branch;
+      branch.load(p.branch + token * p.hidden, p.hidden);
+      add_branch(p, h, branch, post_weight, sums[0]);
+    }
   }
-  if (p.stream != nullptr) h.store(p.stream + token * p.hidden, p.hidden);
-  if (p.tap != nullptr) h.store(p.tap + token * p.tap_stride, p.hidden);
-  const float inverse = h.inverse_rms(sums[1], p.hidden, p.eps);
-  h.change([&](float x, int i, int j) {
-    return __fmul_rn(__fmul_rn(x, inverse), next_weight.values[i][j]);
-  });
-  h.store(p.out + token * p.out_stride, p.hidden);
+  const float inverse = end_step(p, h, sums[1]);
+  if (p.out != nullptr) {
+    store_normed(h, inverse, next_weight, p.out + token * p.out_stride, p.hidden);
+  }
 }
 
 }  // namespace attune

@@ -2,8 +2,11 @@
 // against the host device's.
 #include <gtest/gtest.h>
 
+#include "tests/support/expert_run.h"
+#include "tests/support/expert_steps_run.h"
 #include "tests/support/host_kernels.h"
 #include "tests/support/model_run.h"
+#include "tests/support/per_layer_run.h"
 #include "tests/support/require_cxx.h"
 #include "tests/support/require_gpu.h"
 
@@ -91,6 +94,45 @@ TEST_F(ModelGpuTest, ResidualIsTheReferenceRoundedWhereTheModelRounds) {
     const Source source = residual_source(hidden);
     const Module module = load(source);
     expect_right_residuals(device(), module, source, hidden);
+  }
+}
+
+TEST_F(ModelGpuTest, PerLayerInputsAreTheReferenceRoundedWhereTheModelRounds) {
+  for (const int width : {8, 256, 264}) {
+    SCOPED_TRACE(width);
+    const Source source = per_layer_source(width);
+    const Module module = load(source);
+    expect_right_per_layer(device(), module, source, width);
+  }
+}
+
+TEST_F(ModelGpuTest, RouterChoosesTheMostProbableExperts) {
+  for (const auto& [num_experts, top_k] : {std::pair(128, 8), {40, 3}, {5, 5}, {256, 32}, {1, 1}}) {
+    SCOPED_TRACE(num_experts);
+    const Source source = route_source(num_experts, top_k);
+    const Module module = load(source);
+    expect_right_routes(device(), device().kernel(module, source.symbols.front(), 0), num_experts,
+                        top_k);
+  }
+}
+
+TEST_F(ModelGpuTest, EveryEntryOfExpertsIsItsExpertsLayer) {
+  for (const auto& [config, weights] : kConfigs) {
+    expect_right_experts(device(), compiler(), config, weights);
+  }
+}
+
+TEST_F(ModelGpuTest, BitsOfATokenOfExpertsDependOnNothingElse) {
+  expect_bits_of_a_token(device(), compiler(), LinearWeights::kBf16);
+  expect_bits_of_a_token(device(), compiler(), LinearWeights::kInt4);
+}
+
+TEST_F(ModelGpuTest, StepsAroundExpertsAreTheReferenceRoundedWhereTheModelRounds) {
+  for (const int hidden : {64, 2816}) {
+    SCOPED_TRACE(hidden);
+    const Source source = expert_steps_source(hidden);
+    const Module module = load(source);
+    expect_right_expert_steps(device(), module, source, hidden);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include "tests/support/host_kernels.h"
 #include "tests/support/model_run.h"
+#include "tests/support/per_layer_run.h"
 
 namespace attune {
 namespace {
@@ -153,6 +154,18 @@ TEST(ResidualHost, IsTheReferenceRoundedWhereTheModelRounds) {
   }
   EXPECT_THROW(residual_source(8200), InvalidArgument);
   EXPECT_THROW(residual_source(12), InvalidArgument);
+}
+
+TEST(PerLayerHost, IsTheReferenceRoundedWhereTheModelRounds) {
+  const HostBench bench({.target = checked_target()});
+  for (const int width : {8, 256, 264}) {
+    SCOPED_TRACE(width);
+    const Source source = per_layer_source(width);
+    const Module module = bench.device->load(bench.compile(source));
+    expect_right_per_layer(*bench.device, module, source, width);
+  }
+  EXPECT_THROW(per_layer_source(1032), InvalidArgument);
+  EXPECT_THROW(per_layer_source(12), InvalidArgument);
 }
 
 TEST(ArgmaxHost, TakesTheFirstOfTheLargest) {

@@ -45,6 +45,32 @@ TEST_P(LinearCompileTest, SpillsNothing) {
 INSTANTIATE_TEST_SUITE_P(All, LinearCompileTest, testing::Values("sm_90a", "sm_100a", "sm_120"),
                          [](const auto& instance) { return std::string(instance.param); });
 
+// Its model has linear layers, and so begins with sm_90 too.
+TEST_P(LinearCompileTest, PerLayerInputsSpillNothing) {
+  for (const int width : {256, 1024}) {
+    expect_clean(compiler(), per_layer_source(width), GetParam(), 96);
+  }
+}
+
+TEST_P(LinearCompileTest, ExpertsSpillNothing) {
+  const int stack_bytes = std::string_view(GetParam()) == "sm_120" ? 8 : 0;
+  expect_clean(compiler(),
+               experts_source({8, 48, 3, 8}, LinearEpilogue::kStore, LinearWeights::kBf16),
+               GetParam(), 255, stack_bytes);
+  expect_clean(compiler(),
+               experts_source({16, 48, 3, 8}, LinearEpilogue::kGeglu, LinearWeights::kBf16),
+               GetParam(), 255, stack_bytes);
+  expect_clean(compiler(),
+               experts_source({16, 32, 2, 8}, LinearEpilogue::kGeglu, LinearWeights::kInt4),
+               GetParam(), 255, stack_bytes);
+  for (const int hidden : {2816, 8192}) {
+    expect_clean(compiler(), expert_steps_source(hidden), GetParam(), 168);
+  }
+  for (const int num_experts : {128, 256}) {
+    expect_clean(compiler(), route_source(num_experts, 8), GetParam(), 96);
+  }
+}
+
 class ResidualCompileTest : public NvrtcTest, public testing::WithParamInterface<const char*> {};
 
 TEST_P(ResidualCompileTest, SpillsNothing) {

@@ -3,6 +3,7 @@
 
 #include "jit/cuda_device.h"
 #include "tests/runtime/gemma4_bench.h"
+#include "tests/runtime/gemma4_kind_cases.h"
 #include "tests/runtime/gemma4_model_cases.h"
 #include "tests/runtime/generate_cases.h"
 #include "tests/runtime/prefill_cases.h"
@@ -28,6 +29,22 @@ TEST_F(Gemma4ModelGpuTest, VerifyGivesTheBitsOfDecode) {
 }
 
 TEST_F(Gemma4ModelGpuTest, TapsAreTheStreamsAndChangeNothing) { expect_taps(bench()->engine); }
+
+TEST_F(Gemma4ModelGpuTest, PerLayerInputsAreTheirFormulasAndLossless) {
+  const auto on = bench();
+  const KindModel kind(served_config(tiny_per_layer_config()));
+  expect_kind_logits(on->engine, kind, 40);
+  expect_kind_lossless(on->engine, kind, LinearWeights::kBf16, 100);
+  expect_kind_lossless(on->engine, kind, LinearWeights::kInt4, 100);
+}
+
+TEST_F(Gemma4ModelGpuTest, ExpertsAreTheirFormulasAndLossless) {
+  const auto on = bench();
+  const KindModel kind(served_config(tiny_experts_config()), kDecidedSeed);
+  expect_kind_logits(on->engine, kind, kDecidedTokens);
+  expect_kind_lossless(on->engine, kind, LinearWeights::kBf16, 100);
+  expect_kind_lossless(on->engine, kind, LinearWeights::kInt4, 100);
+}
 
 TEST_F(Gemma4ModelGpuTest, GenerationIsLosslessWhateverIsDrafted) {
   expect_lossless(bench()->engine, 100, {1, 2, 3, 4, 7, 8, 15}, {1, 13, 31, 40, 100});

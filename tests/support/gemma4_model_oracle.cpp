@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 #include <numeric>
 #include <utility>
@@ -51,21 +52,47 @@ Rows gated_mlp(std::span<const double> x, std::span<const float> gate, std::span
   return project(inner, down, static_cast<int>(up.size()) / in_features);
 }
 
-std::vector<std::vector<Route>> route(std::span<const double> stream, const LayerWeights& weights,
-                                      const ModelConfig& config) {
+namespace {
+
+// Scores of a token and its experts, the most probable first.
+struct Ranking {
+  std::vector<int> experts;
+  std::span<const double> scores;
+};
+
+std::vector<Ranking> rank_experts(std::span<const double> scores, const ModelConfig& config) {
+  std::vector<Ranking> rankings;
+  const auto num_experts = static_cast<std::size_t>(config.num_experts);
+  for (std::size_t begin = 0; begin < scores.size(); begin += num_experts) {
+    Ranking& one = rankings.emplace_back();
+    one.scores = scores.subspan(begin, num_experts);
+    one.experts.resize(num_experts);
+    std::iota(one.experts.begin(), one.experts.end(), 0);
+    std::stable_sort(one.experts.begin(), one.experts.end(), [&](int a, int b) {
+      return one.scores[static_cast<std::size_t>(a)] > one.scores[static_cast<std::size_t>(b)];
+    });
+  }
+  return rankings;
+}
+
+Rows router_scores(std::span<const double> stream, const LayerWeights& weights,
+                   const ModelConfig& config) {
   const int hidden = config.hidden_size();
   Rows x = rms_norm(stream, weights.router_scale, hidden, config.geometry.rms_norm_eps);
   for (double& value : x) value /= std::sqrt(static_cast<double>(hidden));
-  const Rows scores = project(x, weights.router_proj, hidden);
+  return project(x, weights.router_proj, hidden);
+}
+
+}  // namespace
+
+std::vector<std::vector<Route>> route(std::span<const double> stream, const LayerWeights& weights,
+                                      const ModelConfig& config) {
+  const Rows scores = router_scores(stream, weights, config);
   std::vector<std::vector<Route>> routes;
-  const auto num_experts = static_cast<std::size_t>(config.num_experts);
-  for (std::size_t begin = 0; begin < scores.size(); begin += num_experts) {
-    const auto score = [&](int expert) { return scores[begin + static_cast<std::size_t>(expert)]; };
-    std::vector<int> experts(num_experts);
-    std::iota(experts.begin(), experts.end(), 0);
-    std::stable_sort(experts.begin(), experts.end(),
-                     [&](int a, int b) { return score(a) > score(b); });
-    experts.resize(static_cast<std::size_t>(config.top_k_experts));
+  for (const Ranking& ranking : rank_experts(scores, config)) {
+    const auto score = [&](int expert) { return ranking.scores[static_cast<std::size_t>(expert)]; };
+    const std::span<const int> experts =
+        std::span(ranking.experts).first(static_cast<std::size_t>(config.top_k_experts));
     // Divided by their sum, probabilities need no other expert.
     double total = 0;
     for (const int expert : experts) total += std::exp(score(expert) - score(experts[0]));
@@ -77,6 +104,20 @@ std::vector<std::vector<Route>> route(std::span<const double> stream, const Laye
     }
   }
   return routes;
+}
+
+double route_margin(std::span<const double> stream, const LayerWeights& weights,
+                    const ModelConfig& config) {
+  double margin = std::numeric_limits<double>::infinity();
+  const Rows scores = router_scores(stream, weights, config);
+  const auto last = static_cast<std::size_t>(config.top_k_experts) - 1;
+  for (const Ranking& ranking : rank_experts(scores, config)) {
+    const auto score = [&](std::size_t rank) {
+      return ranking.scores[static_cast<std::size_t>(ranking.experts.at(rank))];
+    };
+    if (last + 1 < ranking.experts.size()) margin = std::min(margin, score(last) - score(last + 1));
+  }
+  return margin;
 }
 
 Rows mix_experts(std::span<const double> x, const std::vector<std::vector<Route>>& routes,
@@ -143,13 +184,14 @@ Rows ModelOracle::attention(std::span<const double> x, int layer_idx) {
 }
 
 // The branch of the dense MLP, and of the experts where there are any.
-Rows ModelOracle::feed_forward(const Rows& stream, int layer_idx) const {
+Rows ModelOracle::feed_forward(const Rows& stream, int layer_idx) {
   const LayerWeights& weights = weights_.layers[static_cast<std::size_t>(layer_idx)];
   const int hidden = config_.hidden_size();
   const double eps = config_.geometry.rms_norm_eps;
   Rows out = gated_mlp(rms_norm(stream, weights.pre_feedforward_norm, hidden, eps),
                        weights.gate_proj, weights.up_proj, weights.down_proj, hidden, gelu_tanh);
   if (config_.num_experts > 0) {
+    smallest_margin_ = std::min(smallest_margin_, route_margin(stream, weights, config_));
     const Rows x = rms_norm(stream, weights.expert_pre_feedforward_norm, hidden, eps);
     const Rows experts = mix_experts(x, route(stream, weights, config_), weights, config_);
     out = sum(rms_norm(out, weights.dense_post_feedforward_norm, hidden, eps),

@@ -3,6 +3,7 @@
 // function of its own.
 #pragma once
 
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -28,6 +29,11 @@ struct Route {
 // For every token of the residual stream: top_k_experts routes, the most probable first.
 std::vector<std::vector<Route>> route(std::span<const double> stream, const LayerWeights& weights,
                                       const ModelConfig& config);
+
+// How far, of any token, the least probable expert that is chosen lies above the next one, in scores:
+// with less precision a smaller distance is another choice.
+double route_margin(std::span<const double> stream, const LayerWeights& weights,
+                    const ModelConfig& config);
 
 // Sum of the routes' experts on x [num_tokens, hidden_size].
 Rows mix_experts(std::span<const double> x, const std::vector<std::vector<Route>>& routes,
@@ -58,13 +64,15 @@ class ModelOracle {
   // The next tokens of the sequence.
   Step push(std::span<const int> tokens);
   int length() const { return length_; }
+  // The smallest route_margin so far.
+  double smallest_margin() const { return smallest_margin_; }
   void cut(int length);
 
   const ModelConfig& config() const { return config_; }
 
  private:
   Rows attention(std::span<const double> x, int layer_idx);
-  Rows feed_forward(const Rows& stream, int layer_idx) const;
+  Rows feed_forward(const Rows& stream, int layer_idx);
   Rows layer(Rows stream, const Rows& per_layer, int layer_idx);
 
   ModelConfig config_;
@@ -74,6 +82,7 @@ class ModelOracle {
   };
   std::vector<CacheRows> caches_;  // of each layer
   int length_ = 0;
+  double smallest_margin_ = std::numeric_limits<double>::infinity();
 };
 
 // The greedy continuation of a prompt by `num_tokens` tokens.

@@ -1,0 +1,179 @@
+#include "runtime/gemma4_experts.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "common/error.h"
+#include "jit/model_source.h"
+#include "runtime/device_pointer.h"
+
+namespace attune {
+namespace {
+
+constexpr std::array kRouterEpilogues = {LinearEpilogue::kLogits};
+
+// Most rows of a slot with which two slots of every warp find room, or one where two do not.
+KernelConfig config_for(int block_m, LinearWeights weights, const DeviceInfo& device) {
+  for (const int num_stages : {4, 3, 2, 1}) {
+    for (const int block_n : {48, 32, 16}) {
+      if (num_stages > 2 && block_n < 48) continue;
+      const KernelConfig config{.block_m = block_m,
+                                .block_n = block_n,
+                                .num_stages = num_stages,
+                                .num_warps = linear_warps(weights)};
+      if (experts_smem_bytes(config, weights) <= device.max_smem_per_block_bytes) return config;
+    }
+  }
+  throw DeviceUnavailable(
+      "this GPU cannot run experts",
+      fmt::format("gpu={} smem_limit={}", device.name, device.max_smem_per_block_bytes),
+      "use bf16 weights, or a GPU with more shared memory");
+}
+
+}  // namespace
+
+Gemma4Experts::Gemma4Experts(Device& device, const LinearLayers::Load& load,
+                             const ModelConfig& config, LinearWeights weights, int longest_step)
+    : device_(device), config_(config), router_(device, load, kRouterEpilogues) {
+  const Source route = route_source(config.num_experts, config.top_k_experts);
+  route_module_ = load(route);
+  route_ = device.kernel(route_module_->module, route.symbols.front(), 0);
+  const Source steps = expert_steps_source(config.hidden_size());
+  steps_module_ = load(steps);
+  enter_ = device.kernel(steps_module_->module, steps.symbols[0], 0);
+  mix_ = device.kernel(steps_module_->module, steps.symbols[1], 0);
+  load_experts(load, weights);
+
+  const auto tokens = static_cast<std::size_t>(longest_step);
+  const auto hidden = static_cast<std::size_t>(config.hidden_size());
+  const auto num_experts = static_cast<std::size_t>(config.num_experts);
+  const auto top_k = static_cast<std::size_t>(config.top_k_experts);
+  router_input_ = device.allocate(tokens * hidden * kBytesPerElement);
+  expert_input_ = device.allocate(tokens * hidden * kBytesPerElement);
+  scores_ = device.allocate(tokens * num_experts * sizeof(float));
+  route_weights_ = device.allocate(tokens * top_k * sizeof(float));
+  entries_ = device.allocate(tokens * top_k * sizeof(int));
+  const auto groups = static_cast<std::size_t>(num_expert_groups(longest_step));
+  chosen_ = device.allocate(groups * (1 + num_experts) * sizeof(int));
+  const auto rows = static_cast<std::size_t>(
+      most_expert_entries(longest_step, config.num_experts, config.top_k_experts) *
+      std::min(longest_step, kMaxLinearTokens));
+  activated_ = device.allocate(rows * static_cast<std::size_t>(config.expert_intermediate_size) *
+                               kBytesPerElement);
+  expert_rows_ = device.allocate(rows * hidden * kBytesPerElement);
+}
+
+void Gemma4Experts::load_experts(const LinearLayers::Load& load, LinearWeights weights) {
+  const int hidden = config_.hidden_size();
+  const int width = config_.expert_intermediate_size;
+  const DeviceInfo& info = device_.info();
+  for (const int block_m : {kMmaTokens, kMaxLinearTokens}) {
+    const KernelConfig config = config_for(block_m, weights, info);
+    for (const Part part : {Part::kGateUp, Part::kDown}) {
+      Loaded& loaded = experts_[{part, block_m}];
+      ExpertsKernel& experts = loaded.experts;
+      experts.config = config;
+      experts.shape = part == Part::kGateUp
+                          ? LinearShape{width, hidden, LinearEpilogue::kGeglu, weights}
+                          : LinearShape{hidden, width, LinearEpilogue::kStore, weights};
+      experts.num_experts = config_.num_experts;
+      experts.plan = plan_experts(experts.shape, config, info.num_sms, config_.top_k_experts);
+      const Source source = experts_source(config, experts.shape.epilogue, weights);
+      loaded.module = load(source);
+      experts.kernel = device_.kernel(loaded.module->module, source.symbols.front(),
+                                      linear_smem_bytes(config, weights));
+    }
+  }
+}
+
+const ExpertsKernel& Gemma4Experts::kernel_of(Part part, int num_tokens) const {
+  const int block_m = num_tokens <= kMmaTokens ? kMmaTokens : kMaxLinearTokens;
+  return experts_.at({part, block_m}).experts;
+}
+
+DevicePtr Gemma4Experts::chosen_of(int first) const {
+  const auto group = static_cast<DevicePtr>(first / kMaxLinearTokens);
+  return chosen_.ptr() + group * static_cast<DevicePtr>(1 + config_.num_experts) * sizeof(int);
+}
+
+void Gemma4Experts::enter(const ResidualParams& step, const Gemma4LayerWeights& weights,
+                          int num_tokens, StreamHandle stream) const {
+  EnterExpertsParams p{};
+  p.residual = step;
+  p.router_weight = pointer<const uint16>(weights.router_scale);
+  p.expert_weight = pointer<const uint16>(weights.expert_pre_feedforward_norm);
+  p.router_out = pointer<uint16>(router_input_.ptr());
+  p.expert_out = pointer<uint16>(expert_input_.ptr());
+  device_.launch(enter_, plan_residual(num_tokens), &p, stream);
+  router_.run({config_.num_experts, config_.hidden_size(), LinearEpilogue::kLogits},
+              {.weights = weights.router_proj,
+               .input = router_input_.ptr(),
+               .out = scores_.ptr(),
+               .num_tokens = num_tokens},
+              stream);
+  RouteParams r{};
+  r.scores = pointer<const float>(scores_.ptr());
+  r.expert_scale = pointer<const uint16>(weights.router_per_expert_scale);
+  r.score_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config_.hidden_size())));
+  r.num_tokens = num_tokens;
+  r.num_experts = config_.num_experts;
+  r.top_k = config_.top_k_experts;
+  r.chosen = pointer<int>(chosen_.ptr());
+  r.entries = pointer<int>(entries_.ptr());
+  r.weights = pointer<float>(route_weights_.ptr());
+  device_.launch(route_, plan_route(num_tokens), &r, stream);
+}
+
+void Gemma4Experts::run_group(const Gemma4LayerWeights& weights, int first, int num_tokens,
+                              StreamHandle stream) const {
+  ExpertsArgs args;
+  args.weights = weights.expert_gate_up;
+  args.input = expert_input_.ptr() +
+               static_cast<DevicePtr>(first) * config_.hidden_size() * kBytesPerElement;
+  args.out = activated_.ptr();
+  args.chosen = chosen_of(first);
+  args.num_tokens = num_tokens;
+  args.most_entries = most_expert_entries(num_tokens, config_.num_experts, config_.top_k_experts);
+  launch_experts(device_, kernel_of(Part::kGateUp, num_tokens), args, stream);
+  args.weights = weights.expert_down;
+  args.input = activated_.ptr();
+  args.out = expert_rows_.ptr();
+  args.has_input_per_entry = true;
+  launch_experts(device_, kernel_of(Part::kDown, num_tokens), args, stream);
+}
+
+void Gemma4Experts::leave(const ResidualParams& step, const Gemma4LayerWeights& weights,
+                          int num_tokens, StreamHandle stream) const {
+  MixExpertsParams p{};
+  p.dense_weight = pointer<const uint16>(weights.dense_post_feedforward_norm);
+  p.expert_weight = pointer<const uint16>(weights.expert_post_feedforward_norm);
+  p.rows = pointer<const uint16>(expert_rows_.ptr());
+  p.top_k = config_.top_k_experts;
+  for (int first = 0; first < num_tokens; first += kMaxLinearTokens) {
+    p.num_tokens = std::min(num_tokens - first, kMaxLinearTokens);
+    run_group(weights, first, p.num_tokens, stream);
+    p.residual = step;
+    p.residual.branch += static_cast<int64>(first) * step.hidden;
+    p.residual.from += first * step.from_stride;
+    p.residual.stream += static_cast<int64>(first) * step.hidden;
+    if (step.out != nullptr) p.residual.out += first * step.out_stride;
+    if (step.tap != nullptr) p.residual.tap += first * step.tap_stride;
+    p.entries = pointer<const int>(entries_.ptr()) + first * p.top_k;
+    p.weights = pointer<const float>(route_weights_.ptr()) + first * p.top_k;
+    device_.launch(mix_, plan_residual(p.num_tokens), &p, stream);
+  }
+}
+
+std::size_t Gemma4Experts::bytes() const {
+  std::size_t sum = 0;
+  for (const DeviceMem* one : {&router_input_, &expert_input_, &scores_, &route_weights_, &chosen_,
+                               &entries_, &activated_, &expert_rows_}) {
+    sum += one->bytes();
+  }
+  return sum;
+}
+
+}  // namespace attune
