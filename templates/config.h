@@ -263,7 +263,7 @@ constexpr int wgmma_smem_bytes(const KernelConfig& config, int head_dim, KvLayou
       rows * head_dim + config.num_stages * kv_stage_elements(config, head_dim, layout);
   const int probabilities = is_unified(layout) ? 0 : buffers * rows * 64;
   const int parts = is_unified(layout) ? 2 : 4;
-  const int barriers = 2 * config.num_stages * parts + 2 * buffers + 1;
+  const int barriers = 2 * config.num_stages * parts + (is_unified(layout) ? 2 : 3) * buffers + 1;
   return (tiles + probabilities) * kBytesPerElement + rows * (4 * buffers + 8 + 4) + 8 * barriers;
 }
 

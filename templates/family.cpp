@@ -9,6 +9,7 @@
 #include "common/error.h"
 #include "templates/launch_plan.h"
 #include "templates/split_plan.h"
+#include "templates/wgrows_config.h"
 
 namespace attune {
 namespace {
@@ -19,6 +20,7 @@ std::optional<Unsupported> swapab_limits(const KernelConfig& config, int head_di
 std::optional<Unsupported> oneround_limits(const KernelConfig& config, int head_dim,
                                            KvLayout layout);
 std::optional<Unsupported> wgmma_limits(const KernelConfig& config, int head_dim, KvLayout layout);
+std::optional<Unsupported> wgrows_limits(const KernelConfig& config, int head_dim, KvLayout layout);
 bool tries_tile(const KernelConfig& config, int head_dim, KvLayout);
 bool tries_stream(const KernelConfig& config, int head_dim, KvLayout);
 bool tries_round(const KernelConfig& config, int head_dim, KvLayout);
@@ -94,6 +96,7 @@ constexpr std::array kFamilies = {
            .min_compute_capability = 90,
            .only_arch = "sm_90a",
            .splits_keys = true,
+           .prefills = true,
            .least_rows = 17,
            .first_choice_from = 17,
            .alone_from = 33,
@@ -102,6 +105,18 @@ constexpr std::array kFamilies = {
            .template_limits = wgmma_limits,
            .is_worth_trying = tries_tile,
            .tensor_box = wgmma_tensor_box},
+    Family{.name = "wgrows",
+           .entry_file = "templates/wgrows.cuh",
+           .entry_function = "attune::wgrows",
+           .min_compute_capability = 90,
+           .only_arch = "sm_90a",
+           .splits_keys = false,
+           .prefills = true,
+           .is_persistent = true,
+           .smem_bytes = wgrows_smem_bytes,
+           .template_limits = wgrows_limits,
+           .is_worth_trying = tries_tile,
+           .tensor_box = tile_box},
 };
 
 const EmbeddedFile& embedded_file(std::string_view name) {
@@ -311,6 +326,27 @@ std::optional<Unsupported> wgmma_limits(const KernelConfig& config, int head_dim
   return std::nullopt;
 }
 
+std::optional<Unsupported> wgrows_limits(const KernelConfig& config, int head_dim, KvLayout) {
+  if (head_dim != kWgrowsHeadDim) {
+    return Unsupported{fmt::format("head_dim={}: a warpgroup holds {} columns of 64 rows", head_dim,
+                                   kWgrowsHeadDim)};
+  }
+  if (config.block_m != kWgrowsBlockM || config.num_warps != kWgrowsWarps) {
+    return Unsupported{
+        fmt::format("block_m={} num_warps={}: a producer and two consumer warpgroups of 64 rows "
+                    "each have {} rows and {} warps",
+                    config.block_m, config.num_warps, kWgrowsBlockM, kWgrowsWarps)};
+  }
+  if (config.block_n != 32 && config.block_n != 64) {
+    return Unsupported{fmt::format(
+        "block_n={}: scores of 32 or 64 keys have room beside the output", config.block_n)};
+  }
+  if (config.num_stages < 2) {
+    return Unsupported{"num_stages=1: the scores of a tile run ahead of its values"};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::string text_of(const KernelConfig& config) {
@@ -452,11 +488,14 @@ std::optional<Unsupported> Family::supports(const Problem& problem,
     return Unsupported{fmt::format("block_n={}: a tile is one box and lies in one page of {} rows",
                                    box_rows, problem.page_size)};
   }
-  const bool is_made_for_steps = tensor_box(config, problem.head_dim, problem.kv_layout).rows > 0;
-  if (is_made_for_steps && (problem.op == Op::kPrefill || problem.num_rows() < least_rows ||
-                            problem.num_rows() > most_rows)) {
-    return Unsupported{fmt::format("rows={}: {} is made for steps of {} to {}", problem.num_rows(),
-                                   name, least_rows, most_rows)};
+  const bool is_prefill = problem.op == Op::kPrefill;
+  const int fewest_rows = is_prefill && prefills ? 1 : least_rows;
+  const bool has_op = box_rows == 0 || prefills || !is_prefill;
+  if (box_rows > 0 &&
+      (!has_op || problem.num_rows() < fewest_rows || problem.num_rows() > most_rows)) {
+    return Unsupported{fmt::format("rows={}: {} is made for {} of {} to {}", problem.num_rows(),
+                                   name, has_op && is_prefill ? "prefills" : "steps", fewest_rows,
+                                   most_rows)};
   }
   if (problem.invariant && config.block_n != invariant_block_n(problem.head_dim)) {
     return Unsupported{fmt::format("block_n={}: an invariant row is summed up in tiles of {}",

@@ -78,6 +78,9 @@ struct Family {
   int min_compute_capability;       // 80 for sm_80
   std::string_view only_arch = "";  // "sm_90a" where later ones lack an instruction; else empty
   bool splits_keys;                 // its CTAs share a row's keys, and a combine merges them
+  bool prefills = false;            // copies with tensor maps, and is the first choice for prefills
+  // A CTA works on one row block after another: Candidate::split_cap is the most CTAs of a launch.
+  bool is_persistent = false;
   // Packed rows of a KV head that it is made for, those for which it is the first choice, and from
   // how many on nothing else has been as fast where it runs [h200]; prefill apart.
   int least_rows = 1, most_rows = kAnyRows;

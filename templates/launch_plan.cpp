@@ -54,6 +54,8 @@ LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate, bool 
   const bool clusters = merges_in_cluster(family, plan.num_row_blocks, candidate.split_cap);
   if (problem.invariant) {
     plan.split_cap = invariant_split_cap(problem);  // whatever the candidate says
+  } else if (family.is_persistent) {
+    plan.split_cap = 1;
   } else if (!shares || clusters || problem.batch == 1) {
     plan.split_cap = candidate.split_cap;
   } else {
@@ -69,6 +71,10 @@ LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate, bool 
   plan.split.grid = plan.split_cap > 0
                         ? Dim3{blocks * static_cast<unsigned>(plan.split_cap), kv_heads, batch}
                         : Dim3{blocks * static_cast<unsigned>(plan.num_slots), kv_heads, 1};
+  if (family.is_persistent) {
+    plan.split.grid = {
+        std::min(blocks * kv_heads * batch, static_cast<unsigned>(candidate.split_cap)), 1, 1};
+  }
   plan.split.block = {static_cast<unsigned>(config.num_warps * kWarpSize), 1, 1};
   plan.split.smem_bytes = family.smem_bytes(config, problem.head_dim, problem.kv_layout);
   plan.kv_box = family.tensor_box(config, problem.head_dim, problem.kv_layout);

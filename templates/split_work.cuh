@@ -122,7 +122,8 @@ __device__ __forceinline__ SharedSplits find_shared_splits(const AttentionParams
 // All threads of the CTA call it.
 template <KernelConfig kConfig, int kHeadDim, bool kInvariant>
 __device__ __forceinline__ bool find_work(const AttentionParams& p, SplitWork& work) {
-  work.row_block = blockIdx.x % p.num_row_blocks;
+  // The last rows, which see the most keys, first.
+  work.row_block = p.num_row_blocks - 1 - static_cast<int>(blockIdx.x % p.num_row_blocks);
   work.kv_head = blockIdx.y;
   work.num_rows = p.seqlen_q * p.group_size;
   work.first_row = work.row_block * kConfig.block_m;

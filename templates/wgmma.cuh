@@ -18,8 +18,12 @@
 //             ready  P and the factors are visible    scores -> values
 //             done   the values have used them up     values -> scores; unified: the slot's empty
 //           and asked: the copies of Q are under way   both -> the producer
+//           of separate K and V of a prefill also
+//             scored the next tile has its scores      scores -> values
 // Order     K runs one tile ahead of V, in requests as in products: a slot of K is free before the
-//           slot of V of the same tile (in step it is 20% slower on an H200).
+//           slot of V of the same tile (in step it is 20% slower on an H200). In prefills with
+//           separate K and V the "values" wait for the scores of the next tile, so that their
+//           products run under its softmax.
 // Splits    planned from kv_len on the device (split_plan.h); CTAs past the plan leave at once.
 // Limits    Family::static_limits; sm_90a. Rows at or beyond kv_len are read as far as the buffer
 //           goes, whatever they hold, and count as zeros.
@@ -31,6 +35,7 @@
 #include "templates/device/ptx.cuh"
 #include "templates/device/ptx_hopper.cuh"
 #include "templates/device/softmax.cuh"
+#include "templates/device/wgmma_rows.cuh"
 #include "templates/device/wgmma_tile.cuh"
 #include "templates/params.h"
 #include "templates/split_work.cuh"
@@ -38,37 +43,41 @@
 
 namespace attune {
 
+// Whether the "values" hold back until the next tile has its scores: where the tensor cores are the
+// limit, as they are with more row blocks than a step has. Of unified rows they would free their slot
+// too late.
+template <typename T>
+__device__ __forceinline__ bool holds_values(const AttentionParams& p) {
+  constexpr int kMostStepBlocks = 2;
+  return !T::kUnified && p.num_row_blocks > kMostStepBlocks;
+}
+
 // The warpgroup that scores.
 template <typename T, bool kSoftcap>
-struct WgmmaScores : WgmmaOutput<T, 0> {
+struct WgmmaScores : WgmmaOutput<T, 0>, RowSoftmax<T::BLOCK_N, kSoftcap> {
   using Output = WgmmaOutput<T, 0>;
+  using Softmax = RowSoftmax<T::BLOCK_N, kSoftcap>;
   using Place = typename T::Place;
   using Output::lane;
-  using Output::memory;
   using Output::p;
   using Output::row;
   using Output::smem;
   using Output::sums;
   using Output::work;
-
-  // A new maximum is taken as the reference only if it is this much above the old one, in log2
-  // units: P stays below 2^8, which bf16 holds as well as 1, and the sums are hardly ever rescaled.
-  static constexpr float kSlack = 8.0f;
-  static constexpr int kTokenTiles = T::BLOCK_N / kMmaTokens;
-  static constexpr int kTokenSteps = T::BLOCK_N / kMmaDepth;
-
-  ScoreScale<kSoftcap> scale;
-  KeyRange limits[2];
-  KeyRange unmasked;
-  float reference[2];
-  float row_sum[2];
-  float factor[2];
-  float scores[T::BLOCK_N / 2];
-  uint32 probabilities[kTokenSteps][4];
+  using Softmax::factor;
+  using Softmax::kTokenSteps;
+  using Softmax::limits;
+  using Softmax::make_probabilities;
+  using Softmax::probabilities;
+  using Softmax::reference;
+  using Softmax::row_sum;
+  using Softmax::scale;
+  using Softmax::scores;
+  using Softmax::unmasked;
 
   __device__ __forceinline__ WgmmaScores(const AttentionParams& params, const SplitWork& cta,
                                          unsigned char* shared)
-      : Output{params, cta, shared}, scale(params.sm_scale, params.softcap) {}
+      : Output(params, cta, shared), Softmax(params.sm_scale, params.softcap) {}
 
   __device__ __forceinline__ KeyRange limits_of(int token) const {
     const KeyRange seen = visible_keys(work.kv_len, p.seqlen_q, token, token, p.window, p.causal);
@@ -80,9 +89,8 @@ struct WgmmaScores : WgmmaOutput<T, 0> {
     for (int half = 0; half < 2; ++half) {
       // Padding sees what the last row sees.
       limits[half] = limits_of(token_of(p, min(work.first_row + row(half), last_row)));
-      reference[half] = negative_infinity();
-      row_sum[half] = 0.0f;
     }
+    this->reset();
     unmasked = {limits_of(token_of(p, last_row)).begin, limits_of(token_of(p, work.first_row)).end};
     this->clear();
   }
@@ -120,63 +128,9 @@ struct WgmmaScores : WgmmaOutput<T, 0> {
     warp_arrive(smem + T::empty(place.slot, kPart), lane);
   }
 
-  __device__ __forceinline__ void mask(int tile_begin) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int begin = limits[half].begin - tile_begin - lane % 4 * 2;
-      const int end = limits[half].end - tile_begin - lane % 4 * 2;
-#pragma unroll
-      for (int n = 0; n < kTokenTiles; ++n) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const int key = n * kMmaTokens + i;
-          if (key < begin || key >= end) scores[4 * n + 2 * half + i] = negative_infinity();
-        }
-      }
-    }
-  }
-  // Scores to probabilities, in place.
-  __device__ __forceinline__ void make_probabilities(int tile_begin) {
-    if constexpr (kSoftcap) {
-#pragma unroll
-      for (int i = 0; i < T::BLOCK_N / 2; ++i) scores[i] = scale.keep(scores[i]);
-    }
-    if (tile_begin < unmasked.begin || tile_begin + T::BLOCK_N > unmasked.end) mask(tile_begin);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float tile_max = negative_infinity();
-#pragma unroll
-      for (int n = 0; n < kTokenTiles; ++n) {
-        tile_max = fmaxf(tile_max, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
-      }
-      tile_max = quad_max(tile_max);
-      // False where neither has seen a key.
-      const bool grown = (tile_max - reference[half]) * scale.to_log2 > kSlack;
-      const float next = grown ? tile_max : reference[half];
-      const float subtract = scale.subtrahend(next);
-      factor[half] = grown ? scale.rescale(reference[half], subtract) : 1.0f;
-      reference[half] = next;
-      float sum = 0.0f;
-#pragma unroll
-      for (int n = 0; n < kTokenTiles; ++n) {
-        float& p0 = scores[4 * n + 2 * half];
-        float& p1 = scores[4 * n + 2 * half + 1];
-        p0 = scale.probability(p0, subtract);
-        p1 = scale.probability(p1, subtract);
-        sum += p0 + p1;
-      }
-      row_sum[half] = row_sum[half] * factor[half] + sum;
-    }
-  }
   // P in registers, as an A operand is, and the same in shared memory with the rows' factors.
   __device__ __forceinline__ void publish(const Place& place, int buffer, uint32 done_parity) {
-#pragma unroll
-    for (int k = 0; k < kTokenSteps; ++k) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        probabilities[k][i] = cvt_bf16x2(scores[8 * k + 2 * i], scores[8 * k + 2 * i + 1]);
-      }
-    }
+    this->pack_probabilities();
     if constexpr (T::kUnified) {
       // Every warp of the group is past the scores, for which it has read all of K_rot: the end of
       // its own products says nothing about the others'.
@@ -240,7 +194,10 @@ struct WgmmaScores : WgmmaOutput<T, 0> {
       }
       wgmma_wait_group<1>();
       opaque(scores);
-      if constexpr (!T::kUnified) free_part<1>(next);
+      if constexpr (!T::kUnified) {
+        free_part<1>(next);
+        if (holds_values<T>(p)) warp_arrive(smem + T::scored(tile % T::kBuffers), lane);
+      }
       make_probabilities(first_key + (tile + 1) * T::BLOCK_N);
       wgmma_wait_group<0>();
       opaque(sums);
@@ -276,6 +233,8 @@ template <typename T>
 struct WgmmaValues : WgmmaOutput<T, 1> {
   using Output = WgmmaOutput<T, 1>;
   using Output::lane;
+  using Output::Output;
+  using Output::p;
   using Output::row;
   using Output::smem;
   using Output::sums;
@@ -289,6 +248,11 @@ struct WgmmaValues : WgmmaOutput<T, 1> {
       this->rescale(this->factors(buffer.slot)[row(0)], this->factors(buffer.slot)[row(1)]);
       mbarrier_wait_parity(smem + T::full(place.slot, T::kValuesPart), place.parity);
       this->clear_tail(place.slot, work.kv_len - first_key - tile * T::BLOCK_N);
+      if constexpr (!T::kUnified) {
+        if (holds_values<T>(p) && tile + 1 < num_tiles) {
+          mbarrier_wait_parity(smem + T::scored(buffer.slot), buffer.parity);
+        }
+      }
       const uint64 value = this->value_descriptor(place.slot);
       uint64 probabilities = row_descriptor(smem + T::probabilities(buffer.slot));
       opaque(probabilities);
@@ -347,7 +311,7 @@ __device__ __forceinline__ void wgmma(const AttentionParams& p) {
     scores.write();
   } else {
     setmaxnreg_inc<240>();
-    WgmmaValues<T> values{p, work, smem};
+    WgmmaValues<T> values(p, work, smem);
     if (num_tiles > 0) values.request_queries();
     values.clear();
     if (num_tiles > 0) {

@@ -6,6 +6,7 @@
 #include "templates/device/mma.cuh"
 #include "templates/device/ptx.cuh"
 #include "templates/device/ptx_hopper.cuh"
+#include "templates/device/wgmma_rows.cuh"
 #include "templates/device/wgmma_tile.cuh"
 #include "templates/params.h"
 #include "templates/split_work.cuh"
@@ -59,7 +60,7 @@ struct WgmmaTraits {
   static constexpr int kSmemMagnitudes = kSmemFactors + kBuffers * BLOCK_M * 4;
   static constexpr int kSmemInverses = kSmemMagnitudes + 2 * BLOCK_M * 4;
   static constexpr int kSmemBarriers = kSmemInverses + BLOCK_M * 4;
-  static constexpr int kNumBarriers = 2 * kStages * kParts + 2 * kBuffers + 1;
+  static constexpr int kNumBarriers = 2 * kStages * kParts + (kUnified ? 2 : 3) * kBuffers + 1;
   static constexpr int kSmemBytes = kSmemBarriers + kNumBarriers * 8;
 
   static constexpr int full(int slot, int part) {
@@ -69,6 +70,9 @@ struct WgmmaTraits {
   static constexpr int ready(int buffer) { return full(2 * kStages, buffer); }
   static constexpr int done(int buffer) { return ready(kBuffers + buffer); }
   static constexpr int asked() { return done(kBuffers); }
+  static constexpr int scored(int buffer) {
+    return asked() + 8 * (1 + buffer);
+  }  // separate K and V
   static constexpr int keys(int slot) { return kSmemK + slot * kSlotBytes; }
   static constexpr int values(int slot) {
     return kSmemV + slot * kSlotBytes + kValuePanel * kTilePanelBytes;
@@ -114,6 +118,11 @@ __device__ __forceinline__ void init_barriers(uint32 smem) {
   for (int buffer = 0; buffer < T::kBuffers; ++buffer) {
     mbarrier_init(smem + T::ready(buffer), kWarpGroupWarps);
     mbarrier_init(smem + T::done(buffer), kWarpGroupWarps);
+  }
+  if constexpr (!T::kUnified) {
+    for (int buffer = 0; buffer < T::kBuffers; ++buffer) {
+      mbarrier_init(smem + T::scored(buffer), kWarpGroupWarps);
+    }
   }
   mbarrier_init(smem + T::asked(), 2 * kWarpGroupWarps);
   fence_mbarrier_init();
@@ -198,14 +207,18 @@ struct WgmmaProducer {
 
 // What the consumer warpgroups have in common: 64 rows x half of the output's columns.
 template <typename T, int kHalf>
-struct WgmmaOutput {
+struct WgmmaOutput : RowSums<T::kHalfColumns> {
+  using RowSums<T::kHalfColumns>::sums;
   const AttentionParams& p;
   const SplitWork& work;
   unsigned char* memory;
   uint32 smem = smem_address(memory);
   int lane = threadIdx.x % kWarpSize;
   int warp_row = threadIdx.x % kWarpGroupThreads / kWarpSize * kMmaRows;
-  float sums[T::kHalfColumns / 2];  // of this thread: two rows, 8 apart
+
+  __device__ __forceinline__ WgmmaOutput(const AttentionParams& params, const SplitWork& cta,
+                                         unsigned char* shared)
+      : p(params), work(cta), memory(shared) {}
 
   __device__ __forceinline__ float* factors(int buffer) const {
     return reinterpret_cast<float*>(memory + T::kSmemFactors) + buffer * T::BLOCK_M;
@@ -219,10 +232,6 @@ struct WgmmaOutput {
   }
   __device__ __forceinline__ int row(int half) const { return warp_row + half * 8 + lane / 4; }
 
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int i = 0; i < T::kHalfColumns / 2; ++i) sums[i] = 0.0f;
-  }
   // Both warpgroups copy; only the "scores" wait for the copies of all.
   __device__ __forceinline__ void request_queries() {
     constexpr int kChunks = T::kQueryPanels * (kPanelBytes / 16);
@@ -261,11 +270,6 @@ struct WgmmaOutput {
     } else {
       bar_arrive(kQueriesThere, kConsumers);
     }
-  }
-  __device__ __forceinline__ void rescale(float factor0, float factor1) {
-    if (__all_sync(0xffffffffu, factor0 == 1.0f && factor1 == 1.0f)) return;
-#pragma unroll
-    for (int i = 0; i < T::kHalfColumns / 2; ++i) sums[i] *= i / 2 % 2 == 0 ? factor0 : factor1;
   }
   // Rows of V beyond the end of the sequence: their P is 0, but 0 * NaN would not be. The caller
   // has waited for the part, which nobody else reads.
@@ -321,9 +325,9 @@ struct WgmmaOutput {
       }
     }
     if (is_complete) {
-      collect<false>(factor);
+      collect_rows<false>(factor);
     } else {
-      collect<true>(factor);
+      collect_rows<true>(factor);
     }
     __syncwarp();
     store_rows(is_complete);
@@ -343,33 +347,17 @@ struct WgmmaOutput {
       if (lane % 4 == 0) magnitudes(kHalf)[row(half)] = most[half];
     }
   }
-  // Two numbers of the output in one register.
-  template <bool kPacked>
-  static __device__ __forceinline__ uint32 narrow(float low, float high, float factor) {
-    if constexpr (kPacked) return pack_fixed(low, high, factor);
-    return cvt_bf16x2(low * factor, high * factor);
-  }
   __device__ __forceinline__ uint32 collected() const {
     return smem + kHalf * T::kQueryPanels / 2 * T::kQueryPanelBytes;
   }
   // The warp's rows, panels as those of Q.
   template <bool kPacked>
-  __device__ __forceinline__ void collect(const float (&factor)[2]) const {
-#pragma unroll
-    for (int n = 0; n < T::kHalfColumns / kMmaTokens; n += 2) {
-      uint32 four[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float* const pair = &sums[4 * n + 2 * i];
-        four[i] = narrow<kPacked>(pair[0], pair[1], factor[i % 2]);
-      }
-      const int chunk = n % kPanelChunks + a_fragment_chunk(lane);
-      stmatrix_x4(collected() + n / kPanelChunks * T::kQueryPanelBytes +
-                      panel_offset(warp_row + a_fragment_row(lane), chunk),
-                  four);
-    }
+  __device__ __forceinline__ void collect_rows(const float (&factor)[2]) const {
+    this->collect(collected(), T::kQueryPanelBytes, warp_row, [&](float low, float high, int half) {
+      if constexpr (kPacked) return pack_fixed(low, high, factor[half]);
+      return cvt_bf16x2(low * factor[half], high * factor[half]);
+    });
   }
-  // A row at a time, a lane eight columns of it.
   __device__ __forceinline__ void store_rows(bool is_complete) const {
     static_assert(T::kHalfColumns == kWarpSize * kChunkElements, "a warp stores a row at once");
     const int rows = min(kMmaRows, work.num_rows - work.first_row - warp_row);
@@ -378,14 +366,8 @@ struct WgmmaOutput {
     uint16* const out = static_cast<uint16*>(is_complete ? p.out : p.o_partial) +
                         (T::kUnified ? unified_value_dim(column) : column);
     const int64 offset = target(warp_row + min(lane, rows - 1)).offset;  // of a row a lane
-    const unsigned char* const panel =
-        memory + (collected() - smem) + lane / kPanelChunks * T::kQueryPanelBytes;
-#pragma unroll 4
-    for (int i = 0; i < rows; ++i) {
-      const int64 at = __shfl_sync(0xffffffffu, offset, i);
-      *reinterpret_cast<uint4*>(out + at) =
-          *reinterpret_cast<const uint4*>(panel + panel_offset(warp_row + i, lane % kPanelChunks));
-    }
+    store_panel_rows(memory + (collected() - smem), T::kQueryPanelBytes, warp_row, rows, out,
+                     offset);
   }
 };
 

@@ -60,6 +60,13 @@ TEST(LaunchPlan, SharesTheSlotsAmongTheSequencesOfABatch) {
   // A family that does not split.
   problem = Problem::parse("prefill/b8/q64/kv1-4096/h4x1/d128/contiguous/bf16");
   EXPECT_EQ(plan_launch(problem, {"tiled", {64, 64, 1, 4}, 1}).split.grid, (Dim3{4, 1, 8}));
+  // CTAs that take one row block after another: no more than there are, and no partial results.
+  problem = Problem::parse("prefill/b8/q64/kv1-4096/h8x2/d256/contiguous/bf16");
+  const LaunchPlan few = plan_launch(problem, {"wgrows", {128, 64, 2, 12}, 20});
+  EXPECT_EQ(few.split.grid, (Dim3{20, 1, 1}));
+  EXPECT_EQ(few.split_cap, 1);
+  EXPECT_EQ(few.workspace_bytes(), 0u);
+  EXPECT_EQ(plan_launch(problem, {"wgrows", {128, 64, 2, 12}, 132}).split.grid, (Dim3{32, 1, 1}));
 }
 
 TEST(LaunchPlan, NeedsNoCombineAndNoWorkspaceForOneSplit) {

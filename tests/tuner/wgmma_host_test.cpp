@@ -1,5 +1,5 @@
 // The wgmma family on the host device, against the reference in double and with all accesses
-// checked: verify steps of 17 to 128 packed rows.
+// checked: verify steps of 17 to 128 packed rows, and chunks of prefills.
 #include "tests/support/family_on_host.h"
 
 namespace attune {
@@ -53,7 +53,10 @@ INSTANTIATE_TEST_SUITE_P(
                       "m64n64s2w12"},
         FamilyProblem{"q7_unified_paged_softcap",
                       "verify/b1/q7/kv1-4096/h8x1/d512/full/softcap/p32/unified-paged/bf16",
-                      "m64n32s3w12"}),
+                      "m64n32s3w12"},
+        FamilyProblem{"chunk", "prefill/b1/q70/kv1-4096/h2x1/d512/contiguous/bf16", "m64n64s1w12"},
+        FamilyProblem{"chunks_unified_paged",
+                      "prefill/b2/q20/kv1-4096/h8x1/d512/p64/unified-paged/bf16", "m64n64s2w12"}),
     name_of_problem);
 
 }  // namespace

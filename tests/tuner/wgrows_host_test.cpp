@@ -1,0 +1,48 @@
+// The wgrows family on the host device, against the reference in double and with all accesses
+// checked: chunks of prefills of more than one row block, by one CTA, by several in turn and by one
+// for each.
+#include "tests/support/family_on_host.h"
+
+namespace attune {
+namespace {
+
+class WgrowsHost : public FamilyOnHost {
+ protected:
+  WgrowsHost() : FamilyOnHost("wgrows") {}
+};
+
+// Lengths at which a tile and the slots end, are one short of it or one past it; no key at all; and
+// more query tokens than keys. What lies behind the keys is NaN.
+TEST_P(WgrowsHost, IsRightAroundTheEdgesOfTiles) {
+  const int block_n = config_.block_n;
+  std::vector<VerifyCase> cases;
+  for (const int kv_len : {0, 1, block_n - 1, 2 * block_n, 3 * block_n + 1}) {
+    cases.push_back(case_of(kv_len));
+  }
+  EXPECT_EQ(outcome_on({}, cases, {1}), "right");
+}
+
+// Enough tiles for every slot to be filled three times.
+TEST_P(WgrowsHost, BreaksNoRule) {
+  const std::vector<VerifyCase> cases = {case_of(3 * config_.num_stages * config_.block_n + 17)};
+  EXPECT_EQ(outcome_on(checked_target(), cases, {2}), "right");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Problems, WgrowsHost,
+    testing::Values(
+        FamilyProblem{"causal", "prefill/b1/q72/kv1-4096/h4x2/d256/contiguous/bf16",
+                      "m128n64s2w12"},
+        FamilyProblem{"window", "prefill/b1/q90/kv1-4096/h4x2/d256/w100/contiguous/bf16",
+                      "m128n64s2w12"},
+        FamilyProblem{"ring", "prefill/b2/q75/kv1-4096/h2x1/d256/w90/ring/bf16", "m128n64s2w12"},
+        FamilyProblem{"ring_n32", "prefill/b1/q48/kv1-4096/h3x1/d256/w70/softcap/ring/bf16",
+                      "m128n32s4w12"},
+        FamilyProblem{"paged", "prefill/b2/q40/kv1-4096/h8x2/d256/p64/paged/bf16", "m128n64s2w12"},
+        FamilyProblem{"full_softcap",
+                      "prefill/b1/q50/kv1-4096/h3x1/d256/full/softcap/contiguous/bf16",
+                      "m128n32s3w12"}),
+    name_of_problem);
+
+}  // namespace
+}  // namespace attune
