@@ -108,8 +108,8 @@ struct WgmmaScores : WgmmaOutput<T, 0>, RowSoftmax<T::BLOCK_N, kSoftcap> {
     for (int i = 0; i < T::kHalfPanels * kPanelSteps; ++i) {
       const int panel = T::key_panel(kPart * T::kHalfPanels + i / kPanelSteps);
       const int step = i % kPanelSteps * kStepBytes;
-      const uint64 a = query + (panel * T::kQueryPanelBytes + step >> 4);
-      const uint64 b = key + (panel * T::kTilePanelBytes + step >> 4);
+      const uint64 a = moved(query, panel * T::kQueryPanelBytes + step);
+      const uint64 b = moved(key, panel * T::kTilePanelBytes + step);
       if (kPart == 0 && i == 0) {
         wgmma_mma_async<0>(scores, a, b);
       } else {
@@ -158,7 +158,7 @@ struct WgmmaScores : WgmmaOutput<T, 0>, RowSoftmax<T::BLOCK_N, kSoftcap> {
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kTokenSteps; ++k) {
-      wgmma_mma_async<1, 1>(sums, probabilities[k], value + (k * kTokenStepBytes >> 4));
+      wgmma_mma_async<1, 1>(sums, probabilities[k], moved(value, k * kTokenStepBytes));
     }
     wgmma_commit_group();
   }
@@ -260,8 +260,8 @@ struct WgmmaValues : WgmmaOutput<T, 1> {
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < T::BLOCK_N / kMmaDepth; ++k) {
-        wgmma_mma_async<1, 0, 1>(sums, probabilities + (k * kStepBytes >> 4),
-                                 value + (k * kTokenStepBytes >> 4));
+        wgmma_mma_async<1, 0, 1>(sums, moved(probabilities, k * kStepBytes),
+                                 moved(value, k * kTokenStepBytes));
       }
       wgmma_commit_group();
       wgmma_wait_group<0>();

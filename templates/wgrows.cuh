@@ -14,8 +14,9 @@
 //             empty  both are done with it            8 warps -> the producer
 //           and asked: the copies of Q are under way  both -> the producer
 //           A warpgroup issues the scores of tile i + 1 before the values of tile i, and makes
-//           probabilities of the former while the latter are summed up. The other one is anywhere in
-//           its own tile: nothing holds them together but the slots.
+//           probabilities of the former while the latter are summed up; the scores of tile i + 2
+//           follow without a wait. The other one is anywhere in its own tile: nothing holds them
+//           together but the slots.
 // Order     K runs one tile ahead of V, in requests as in products.
 // Limits    Family::static_limits; sm_90a. Rows at or beyond kv_len are read as far as the buffer
 //           goes, whatever they hold, and count as zeros.
@@ -247,6 +248,7 @@ struct WgrowsConsumer : RowSums<T::kColumns>, RowSoftmax<T::BLOCK_N, kSoftcap> {
   int warp_row = threadIdx.x % kWarpGroupThreads / kWarpSize * kMmaRows;
   Place key_place;
   Place value_place;
+  uint32 weights[Softmax::kTokenSteps][4];  // P of the tile whose values are summed up
 
   __device__ __forceinline__ WgrowsConsumer(const AttentionParams& params, unsigned char* shared)
       : Softmax(params.sm_scale, params.softcap), p(params), memory(shared) {}
@@ -308,8 +310,8 @@ struct WgrowsConsumer : RowSums<T::kColumns>, RowSoftmax<T::BLOCK_N, kSoftcap> {
 #pragma unroll
     for (int i = 0; i < T::kPanels * kPanelSteps; ++i) {
       const int step = i % kPanelSteps * kStepBytes;
-      const uint64 a = query + (i / kPanelSteps * T::kQueryPanelBytes + step >> 4);
-      const uint64 b = key + (i / kPanelSteps * T::kTilePanelBytes + step >> 4);
+      const uint64 a = moved(query, i / kPanelSteps * T::kQueryPanelBytes + step);
+      const uint64 b = moved(key, i / kPanelSteps * T::kTilePanelBytes + step);
       if (i == 0) {
         wgmma_mma_async<0>(scores, a, b);
       } else {
@@ -334,16 +336,17 @@ struct WgrowsConsumer : RowSums<T::kColumns>, RowSoftmax<T::BLOCK_N, kSoftcap> {
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < Softmax::kTokenSteps; ++k) {
-      wgmma_mma_async<1, 1>(sums, probabilities[k], value + (k * kTokenStepBytes >> 4));
+      wgmma_mma_async<1, 1>(sums, weights[k], moved(value, k * kTokenStepBytes));
     }
     wgmma_commit_group();
   }
-  __device__ __forceinline__ void wait_for_values() const {
-    mbarrier_wait_parity(smem + T::full(false, value_place.slot), value_place.parity);
-  }
+  // kPending groups were issued behind the values.
+  template <int kPending>
   __device__ __forceinline__ void finish_values() {
-    wgmma_wait_group<0>();
+    wgmma_wait_group<kPending>();
     opaque(sums);
+  }
+  __device__ __forceinline__ void free_values() {
     warp_arrive(smem + T::empty(false, value_place.slot), lane);
     value_place.advance();
   }
@@ -369,26 +372,38 @@ struct WgrowsConsumer : RowSums<T::kColumns>, RowSoftmax<T::BLOCK_N, kSoftcap> {
     const WgrowsTile tile = block.tile(p, idx);
     Softmax::make_probabilities(tile.begin, tile.keys);
   }
+  // The sums are those of the tiles before, and the values of this one are there.
+  __device__ __forceinline__ void take_probabilities() {
+    this->rescale(factor[0], factor[1]);
+#pragma unroll
+    for (int k = 0; k < Softmax::kTokenSteps; ++k) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) weights[k][i] = probabilities[k][i];
+    }
+    mbarrier_wait_parity(smem + T::full(false, value_place.slot), value_place.parity);
+  }
   __device__ __forceinline__ void sum_up(const WgrowsBlock<T>& block) {
     start_scores();
     finish_scores<0>();
     make_probabilities(block, 0);
     this->pack_probabilities();
     for (int tile = 0; tile + 1 < block.num_tiles; ++tile) {
-      this->rescale(factor[0], factor[1]);
       start_scores();
-      wait_for_values();
+      finish_values<1>();
+      if (tile > 0) free_values();
+      take_probabilities();
       start_values();
       finish_scores<1>();
       make_probabilities(block, tile + 1);
-      finish_values();
       this->pack_probabilities();
     }
-    this->rescale(factor[0], factor[1]);
-    wait_for_values();
+    finish_values<0>();
+    if (block.num_tiles > 1) free_values();
+    take_probabilities();
     clear_tail(block.kv_len - block.tile(p, block.num_tiles - 1).begin);
     start_values();
-    finish_values();
+    finish_values<0>();
+    free_values();
   }
 
   // The rows to memory, collected in the place of their queries, which all warps have left.
