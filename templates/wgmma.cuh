@@ -35,7 +35,7 @@
 #include "templates/device/ptx.cuh"
 #include "templates/device/ptx_hopper.cuh"
 #include "templates/device/softmax.cuh"
-#include "templates/device/wgmma_rows.cuh"
+#include "templates/device/warpgroup_rows.cuh"
 #include "templates/device/wgmma_tile.cuh"
 #include "templates/params.h"
 #include "templates/split_work.cuh"

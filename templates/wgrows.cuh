@@ -28,7 +28,7 @@
 #include "templates/device/ptx.cuh"
 #include "templates/device/ptx_hopper.cuh"
 #include "templates/device/softmax.cuh"
-#include "templates/device/wgmma_rows.cuh"
+#include "templates/device/warpgroup_rows.cuh"
 #include "templates/device/wgmma_tile.cuh"
 #include "templates/params.h"
 #include "templates/row_work.cuh"
