@@ -1,5 +1,7 @@
 // Computes  attention of one KV split of one sequence and KV head for a block of 64 packed query
 //           rows (token-major, head-minor), with bulk copies and wgmma. Results as in splitkv.cuh.
+//           Of 128 rows a cluster of two CTAs has half each: both walk over the same keys, and each
+//           asks for half of every part of a slot, for both.
 // Grid      (num_row_blocks * split_cap, num_kv_heads, batch), row blocks fastest: neighbours read
 //           the same keys, and their reads are merged on the way to L2.
 // Threads   384. A warpgroup of which one thread requests K and V; one ("scores") that makes the
@@ -84,14 +86,15 @@ struct WgmmaScores : WgmmaOutput<T, 0>, RowSoftmax<T::BLOCK_N, kSoftcap> {
     return {max(seen.begin, work.begin), min(seen.end, work.end)};
   }
   __device__ __forceinline__ void start() {
-    const int last_row = min(work.first_row + T::BLOCK_M, work.num_rows) - 1;
+    const int first_row = min(this->first_row(), work.num_rows - 1);
+    const int last_row = min(first_row + T::kRows, work.num_rows) - 1;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       // Padding sees what the last row sees.
-      limits[half] = limits_of(token_of(p, min(work.first_row + row(half), last_row)));
+      limits[half] = limits_of(token_of(p, min(first_row + row(half), last_row)));
     }
     this->reset();
-    unmasked = {limits_of(token_of(p, last_row)).begin, limits_of(token_of(p, work.first_row)).end};
+    unmasked = {limits_of(token_of(p, last_row)).begin, limits_of(token_of(p, first_row)).end};
     this->clear();
   }
 
@@ -125,7 +128,7 @@ struct WgmmaScores : WgmmaOutput<T, 0>, RowSoftmax<T::BLOCK_N, kSoftcap> {
   }
   template <int kPart>
   __device__ __forceinline__ void free_part(const Place& place) {
-    warp_arrive(smem + T::empty(place.slot, kPart), lane);
+    free_slot_part<T>(smem, place.slot, kPart, lane);
   }
 
   // P in registers, as an A operand is, and the same in shared memory with the rows' factors.
@@ -219,7 +222,7 @@ struct WgmmaScores : WgmmaOutput<T, 0>, RowSoftmax<T::BLOCK_N, kSoftcap> {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float sum = quad_sum(row_sum[half]);
-      if (lane % 4 != 0 || work.first_row + row(half) >= work.num_rows) continue;
+      if (lane % 4 != 0 || this->first_row() + row(half) >= work.num_rows) continue;
       const bool seen = sum > 0.0f;
       const float lse = seen ? scale.subtrahend(reference[half]) + lg2(sum) : negative_infinity();
       Output::target(row(half)).write_lse(lse);
@@ -267,7 +270,7 @@ struct WgmmaValues : WgmmaOutput<T, 1> {
       wgmma_wait_group<0>();
       opaque(sums);
       if constexpr (!T::kUnified) warp_arrive(smem + T::done(buffer.slot), lane);
-      warp_arrive(smem + T::empty(place.slot, T::kValuesPart), lane);
+      free_slot_part<T>(smem, place.slot, T::kValuesPart, lane);
       place.advance();
       buffer.advance();
     }
@@ -281,7 +284,7 @@ __device__ __forceinline__ void wgmma(const AttentionParams& p) {
   using T = WgmmaTraits<kConfig, kHeadDim, kLayout>;
   if (p.overlap == 0) griddepcontrol_wait();
   SplitWork work;
-  if (!find_work<kConfig, kHeadDim, false>(p, work)) return;
+  if (!find_work<kConfig, kHeadDim, false, T::kCtas>(p, work)) return;
   const int first_key = first_tile_key<T>(work);
   const int num_tiles = (work.end - first_key + T::BLOCK_N - 1) / T::BLOCK_N;
   if (threadIdx.x == 0) {
@@ -289,7 +292,12 @@ __device__ __forceinline__ void wgmma(const AttentionParams& p) {
     if constexpr (!T::kUnified) prefetch_tensormap(&p.v_map);
     init_barriers<T>(smem_address(smem));
   }
-  __syncthreads();
+  if constexpr (T::kCtas > 1) {
+    barrier_cluster_arrive();
+    barrier_cluster_wait();
+  } else {
+    __syncthreads();
+  }
   const int group = threadIdx.x / kWarpGroupThreads;
   // 24 + 2 * 240 registers are what three warpgroups of 168 start with.
   if (group == 0) {
@@ -319,6 +327,12 @@ __device__ __forceinline__ void wgmma(const AttentionParams& p) {
       values.run(first_key, num_tiles);
     }
     values.write();
+  }
+  if constexpr (T::kCtas > 1) {
+    // The other one may still be writing here.
+    __syncwarp();
+    barrier_cluster_arrive();
+    barrier_cluster_wait();
   }
 }
 

@@ -26,27 +26,34 @@ TEST_P(WgrowsHost, IsRightAroundTheEdgesOfTiles) {
   EXPECT_EQ(outcome_on({}, cases, {1}), "right");
 }
 
+class WgrowsRules : public WgrowsHost {};
+
 // Enough tiles for every slot to be filled three times.
-TEST_P(WgrowsHost, BreaksNoRule) {
+TEST_P(WgrowsRules, AreKept) {
   const std::vector<VerifyCase> cases = {case_of(3 * config_.num_stages * config_.block_n + 17)};
   EXPECT_EQ(outcome_on(checked_target(), cases, {2}), "right");
 }
 
+constexpr FamilyProblem kCausal = {"causal", "prefill/b1/q72/kv1-4096/h2x1/d256/contiguous/bf16",
+                                   "m128n64s2w12"};
+constexpr FamilyProblem kRing = {"ring", "prefill/b2/q75/kv1-4096/h2x1/d256/w90/ring/bf16",
+                                 "m128n64s2w12"};
+constexpr FamilyProblem kPaged = {"paged", "prefill/b2/q40/kv1-4096/h4x1/d256/p32/paged/bf16",
+                                  "m128n32s4w12"};
+
 INSTANTIATE_TEST_SUITE_P(
     Problems, WgrowsHost,
-    testing::Values(
-        FamilyProblem{"causal", "prefill/b1/q72/kv1-4096/h2x1/d256/contiguous/bf16",
-                      "m128n64s2w12"},
-        FamilyProblem{"window", "prefill/b1/q90/kv1-4096/h2x1/d256/w100/contiguous/bf16",
-                      "m128n64s2w12"},
-        FamilyProblem{"ring", "prefill/b2/q75/kv1-4096/h2x1/d256/w90/ring/bf16", "m128n64s2w12"},
-        FamilyProblem{"ring_n32", "prefill/b1/q48/kv1-4096/h3x1/d256/w70/softcap/ring/bf16",
-                      "m128n32s4w12"},
-        FamilyProblem{"paged", "prefill/b2/q40/kv1-4096/h4x1/d256/p64/paged/bf16", "m128n64s2w12"},
-        FamilyProblem{"full_softcap",
-                      "prefill/b1/q50/kv1-4096/h3x1/d256/full/softcap/contiguous/bf16",
-                      "m128n32s3w12"}),
+    testing::Values(kCausal, kRing, kPaged,
+                    FamilyProblem{"window",
+                                  "prefill/b1/q90/kv1-4096/h2x1/d256/w100/contiguous/bf16",
+                                  "m128n64s2w12"},
+                    FamilyProblem{"full_softcap",
+                                  "prefill/b1/q50/kv1-4096/h3x1/d256/full/softcap/contiguous/bf16",
+                                  "m128n64s2w12"}),
     name_of_problem);
+
+INSTANTIATE_TEST_SUITE_P(Problems, WgrowsRules, testing::Values(kCausal, kRing, kPaged),
+                         name_of_problem);
 
 }  // namespace
 }  // namespace attune
