@@ -13,6 +13,8 @@ Tunes what a table lacks, then times its rows against the default, the floor and
   batch               eight sequences of 512 to 65536 tokens, M = 1 and 5, of all three. 60 s a model
   graph               31b: one kernel for a whole range of lengths. 20 s
   register-rule       31b: what the register rule drops. 30 s
+  prefill             31b: prefills of 2048 to 16384 tokens, whole and behind a prefix: global layers, sliding layers, and
+                      head_dim 256 without a window. Not measured yet, some minutes; prefill_peers.py times other libraries
   linear              linear layers of 31B in every config
   model               31b: steps of 1 and 8 tokens of the whole model with random weights, of bf16 and of 4 bits. 3 min, 75 GB
   preset              attune tune --preset gemma4-31b, cold and warm. 52 s*
@@ -106,6 +108,7 @@ for name in "$@"; do
   case $name in
     31b | 12b | 26b-a4b) tables+=("$name-global" "$name-sliding") ;;
     batch) tables+=(31b-batch 12b-batch 26b-a4b-batch) ;;
+    prefill) tables+=(prefill-global prefill-256 prefill-sliding) ;;
     preset | linear | model) tables+=("$name") ;;
     *)
       [ -e "$here/tables/$name.yaml" ] || fail_usage "unknown table: '$name'"

@@ -231,12 +231,16 @@ Preset parse(const Reader& reader, const YAML::Node& root) {
                 fmt::format("'{}' is not {}", fields.word("dtype"), name_of(preset.dtype)));
   }
   preset.batch = reader.numbers(fields.get("batch"), "batch", 1, 65535);
-  preset.seqlen_q = reader.numbers(fields.get("seqlen_q"), "seqlen_q", 1, 16);
+  if (const YAML::Node* tokens = fields.find("seqlen_q")) {
+    preset.seqlen_q = reader.numbers(*tokens, "seqlen_q", 1, 16);
+  }
   const YAML::Node& layers = fields.get("layers");
   if (!layers.IsSequence() || layers.size() == 0) fields.fail("layers", "is not a list of layers");
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const std::string key = fmt::format("layers[{}]", i);
     preset.layers.push_back(parse_layer(reader, layers[i], key));
+    // Without steps a layer has prefills.
+    if (preset.layers.back().prefill.empty()) fields.get("seqlen_q");
     // What is left are limits of attune as a whole, such as the known head_dims.
     try {
       Preset alone = preset;

@@ -9,6 +9,7 @@
 #include "common/error.h"
 #include "templates/launch_plan.h"
 #include "templates/split_plan.h"
+#include "templates/wgrows_config.h"
 
 namespace attune {
 namespace {
@@ -19,7 +20,10 @@ std::optional<Unsupported> swapab_limits(const KernelConfig& config, int head_di
 std::optional<Unsupported> oneround_limits(const KernelConfig& config, int head_dim,
                                            KvLayout layout);
 std::optional<Unsupported> wgmma_limits(const KernelConfig& config, int head_dim, KvLayout layout);
+std::optional<Unsupported> wgrows_limits(const KernelConfig& config, int head_dim, KvLayout layout);
 bool tries_tile(const KernelConfig& config, int head_dim, KvLayout);
+bool tries_wgmma(const KernelConfig& config, int head_dim, KvLayout);
+bool tries_wgrows(const KernelConfig& config, int head_dim, KvLayout);
 bool tries_stream(const KernelConfig& config, int head_dim, KvLayout);
 bool tries_round(const KernelConfig& config, int head_dim, KvLayout);
 int streams_of_grid(const KernelConfig& config, int head_dim) {
@@ -34,7 +38,7 @@ TensorBox tile_box(const KernelConfig& config, int head_dim, KvLayout layout) {
 
 // What arrives and is freed together.
 TensorBox wgmma_tensor_box(const KernelConfig& config, int, KvLayout layout) {
-  return {config.block_n, wgmma_box_panels(layout)};
+  return {config.block_n, wgmma_box_panels(config, layout)};
 }
 
 constexpr std::array kFamilies = {
@@ -94,14 +98,28 @@ constexpr std::array kFamilies = {
            .min_compute_capability = 90,
            .only_arch = "sm_90a",
            .splits_keys = true,
+           .prefills = true,
+           .most_cta_rows = kWgmmaBlockM,
            .least_rows = 17,
            .first_choice_from = 17,
            .alone_from = 33,
            .packs_partials = true,
            .smem_bytes = wgmma_smem_bytes,
            .template_limits = wgmma_limits,
-           .is_worth_trying = tries_tile,
+           .is_worth_trying = tries_wgmma,
            .tensor_box = wgmma_tensor_box},
+    Family{.name = "wgrows",
+           .entry_file = "templates/wgrows.cuh",
+           .entry_function = "attune::wgrows",
+           .min_compute_capability = 90,
+           .only_arch = "sm_90a",
+           .splits_keys = false,
+           .prefills = true,
+           .is_persistent = true,
+           .smem_bytes = wgrows_smem_bytes,
+           .template_limits = wgrows_limits,
+           .is_worth_trying = tries_wgrows,
+           .tensor_box = tile_box},
 };
 
 const EmbeddedFile& embedded_file(std::string_view name) {
@@ -264,6 +282,19 @@ bool tries_tile(const KernelConfig& config, int, KvLayout) {
   return config.block_m * config.block_n <= kMaxScoresPerThread * config.num_warps * kWarpSize;
 }
 
+// Prefills, which clusters are for, are bound by the tensor cores: 64 keys keep them busy for a quarter
+// longer in two tiles than in one.
+bool tries_wgmma(const KernelConfig& config, int head_dim, KvLayout layout) {
+  return tries_tile(config, head_dim, layout) &&
+         (config.block_m == kWgmmaBlockM || config.block_n == 64);
+}
+
+// The same; but pages of 32 rows have tiles of 32 keys.
+bool tries_wgrows(const KernelConfig& config, int head_dim, KvLayout layout) {
+  return tries_tile(config, head_dim, layout) && config.block_n * config.num_stages == 128 &&
+         (config.block_n == 64 || is_paged(layout));
+}
+
 std::optional<Unsupported> tiled_limits(const KernelConfig& config, int head_dim, KvLayout) {
   const auto is_power_of_two = [](int value) { return (value & (value - 1)) == 0; };
   if (!is_power_of_two(config.block_n) || !is_power_of_two(config.num_warps)) {
@@ -293,10 +324,11 @@ std::optional<Unsupported> wgmma_limits(const KernelConfig& config, int head_dim
     return Unsupported{fmt::format("head_dim={}: two warpgroups share the {} columns of an output",
                                    head_dim, kWgmmaHeadDim)};
   }
-  if (config.block_m != kWgmmaBlockM || config.num_warps != kWgmmaWarps) {
+  if ((config.block_m != kWgmmaBlockM && config.block_m != 2 * kWgmmaBlockM) ||
+      config.num_warps != kWgmmaWarps) {
     return Unsupported{
         fmt::format("block_m={} num_warps={}: a producer and two consumer "
-                    "warpgroups work on {} rows with {} warps",
+                    "warpgroups work on {} rows with {} warps, two of them on twice as many",
                     config.block_m, config.num_warps, kWgmmaBlockM, kWgmmaWarps)};
   }
   if (config.block_n != 32 && config.block_n != 64) {
@@ -307,6 +339,27 @@ std::optional<Unsupported> wgmma_limits(const KernelConfig& config, int head_dim
   }
   if (is_unified(layout) && config.num_stages < 2) {
     return Unsupported{"num_stages=1: the scores of a unified tile run ahead of its values"};
+  }
+  return std::nullopt;
+}
+
+std::optional<Unsupported> wgrows_limits(const KernelConfig& config, int head_dim, KvLayout) {
+  if (head_dim != kWgrowsHeadDim) {
+    return Unsupported{fmt::format("head_dim={}: a warpgroup holds {} columns of 64 rows", head_dim,
+                                   kWgrowsHeadDim)};
+  }
+  if (config.block_m != kWgrowsBlockM || config.num_warps != kWgrowsWarps) {
+    return Unsupported{
+        fmt::format("block_m={} num_warps={}: a producer and two consumer warpgroups of 64 rows "
+                    "each have {} rows and {} warps",
+                    config.block_m, config.num_warps, kWgrowsBlockM, kWgrowsWarps)};
+  }
+  if (config.block_n != 32 && config.block_n != 64) {
+    return Unsupported{fmt::format(
+        "block_n={}: scores of 32 or 64 keys have room beside the output", config.block_n)};
+  }
+  if (config.num_stages < 2) {
+    return Unsupported{"num_stages=1: the scores of a tile run ahead of its values"};
   }
   return std::nullopt;
 }
@@ -452,11 +505,18 @@ std::optional<Unsupported> Family::supports(const Problem& problem,
     return Unsupported{fmt::format("block_n={}: a tile is one box and lies in one page of {} rows",
                                    box_rows, problem.page_size)};
   }
-  const bool is_made_for_steps = tensor_box(config, problem.head_dim, problem.kv_layout).rows > 0;
-  if (is_made_for_steps && (problem.op == Op::kPrefill || problem.num_rows() < least_rows ||
-                            problem.num_rows() > most_rows)) {
-    return Unsupported{fmt::format("rows={}: {} is made for steps of {} to {}", problem.num_rows(),
-                                   name, least_rows, most_rows)};
+  const bool is_prefill = problem.op == Op::kPrefill;
+  const int fewest_rows = is_prefill && prefills ? 1 : least_rows;
+  const bool has_op = box_rows == 0 || prefills || !is_prefill;
+  if (box_rows > 0 &&
+      (!has_op || problem.num_rows() < fewest_rows || problem.num_rows() > most_rows)) {
+    return Unsupported{fmt::format("rows={}: {} is made for {} of {} to {}", problem.num_rows(),
+                                   name, has_op && is_prefill ? "prefills" : "steps", fewest_rows,
+                                   most_rows)};
+  }
+  if (ctas_of_block(config) > 1 && !is_prefill) {
+    return Unsupported{fmt::format("block_m={}: a step has no rows for two CTAs of {}",
+                                   config.block_m, most_cta_rows)};
   }
   if (problem.invariant && config.block_n != invariant_block_n(problem.head_dim)) {
     return Unsupported{fmt::format("block_n={}: an invariant row is summed up in tiles of {}",

@@ -54,6 +54,8 @@ LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate, bool 
   const bool clusters = merges_in_cluster(family, plan.num_row_blocks, candidate.split_cap);
   if (problem.invariant) {
     plan.split_cap = invariant_split_cap(problem);  // whatever the candidate says
+  } else if (family.is_persistent) {
+    plan.split_cap = 1;
   } else if (!shares || clusters || problem.batch == 1) {
     plan.split_cap = candidate.split_cap;
   } else {
@@ -69,12 +71,20 @@ LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate, bool 
   plan.split.grid = plan.split_cap > 0
                         ? Dim3{blocks * static_cast<unsigned>(plan.split_cap), kv_heads, batch}
                         : Dim3{blocks * static_cast<unsigned>(plan.num_slots), kv_heads, 1};
+  if (family.is_persistent) {
+    plan.split.grid = {
+        std::min(blocks * kv_heads * batch, static_cast<unsigned>(candidate.split_cap)), 1, 1};
+  }
+  const auto ctas = static_cast<unsigned>(family.ctas_of_block(config));
+  plan.split.grid.x *= ctas;
+  plan.split.cluster = {ctas, 1, 1};
   plan.split.block = {static_cast<unsigned>(config.num_warps * kWarpSize), 1, 1};
   plan.split.smem_bytes = family.smem_bytes(config, problem.head_dim, problem.kv_layout);
   plan.kv_box = family.tensor_box(config, problem.head_dim, problem.kv_layout);
   plan.kv_columns = kv_row_columns(problem.kv_layout, problem.head_dim);
   plan.page_size = problem.page_size;
   plan.unified = is_unified(problem.kv_layout);
+  plan.merges_in_cluster = clusters;
   if (clusters) plan.split.cluster = {static_cast<unsigned>(plan.split_cap), 1, 1};
   const bool has_partials = plan.num_slots > problem.batch;
   plan.needs_combine = has_partials && !clusters;
@@ -111,7 +121,7 @@ void set_plan_params(const Problem& problem, const LaunchPlan& plan, std::uint64
   params->num_row_blocks = plan.num_row_blocks;
   params->num_slots = plan.num_slots;
   params->split_cap = plan.split_cap;
-  params->merges_in_cluster = plan.split.cluster.x > 1 ? 1 : 0;
+  params->merges_in_cluster = plan.merges_in_cluster ? 1 : 0;
   params->window = problem.window;
   params->causal = problem.causal ? 1 : 0;
   params->page_shift = problem.page_size > 0 ? std::countr_zero(unsigned(problem.page_size)) : 0;

@@ -29,6 +29,7 @@ struct LaunchPlan {
   KernelLaunch split;
   KernelLaunch combine;  // not launched when needs_combine is false
   bool needs_combine = false;
+  bool merges_in_cluster = false;
   int num_row_blocks = 1;
   int num_slots = 1;   // AttentionParams
   int split_cap = 1;   // AttentionParams

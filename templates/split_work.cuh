@@ -119,15 +119,17 @@ __device__ __forceinline__ SharedSplits find_shared_splits(const AttentionParams
 }
 
 // False when the CTA is past the plan. Without any visible key split 0 still writes the zero rows.
-// All threads of the CTA call it.
-template <KernelConfig kConfig, int kHeadDim, bool kInvariant>
+// All threads of the CTA call it. kCtas of them share a row block.
+template <KernelConfig kConfig, int kHeadDim, bool kInvariant, int kCtas = 1>
 __device__ __forceinline__ bool find_work(const AttentionParams& p, SplitWork& work) {
-  work.row_block = blockIdx.x % p.num_row_blocks;
+  // The last rows, which see the most keys, first.
+  const int place = blockIdx.x / kCtas;
+  work.row_block = p.num_row_blocks - 1 - place % p.num_row_blocks;
   work.kv_head = blockIdx.y;
   work.num_rows = p.seqlen_q * p.group_size;
   work.first_row = work.row_block * kConfig.block_m;
   const BlockTokens tokens = BlockTokens::of<kConfig.block_m>(p, work.row_block);
-  const int slot = blockIdx.x / p.num_row_blocks;
+  const int slot = place / p.num_row_blocks;
   SharedSplits shared{};
   const bool shares = kSharesSlots && p.split_cap == 0;
   if (shares) {

@@ -34,7 +34,7 @@
 #include "templates/device/softmax.cuh"
 #include "templates/device/tile_copy.cuh"
 #include "templates/params.h"
-#include "templates/split_plan.h"
+#include "templates/row_work.cuh"
 
 namespace attune {
 
@@ -86,32 +86,6 @@ struct TiledTraits {
                 "passes of a copy, tiles and pages divide each other");
 };
 
-// What a CTA works on.
-struct TiledWork {
-  int batch_idx;
-  int sequence;
-  int kv_head;
-  int kv_len;
-  int first_row;  // packed rows [first_row, first_row + BLOCK_M), those from num_rows on are padding
-  int num_rows;
-  KeyRange keys;  // seen by some row of the block
-};
-
-template <int BLOCK_M>
-__device__ __forceinline__ TiledWork tiled_work(const AttentionParams& p) {
-  TiledWork work;
-  work.kv_head = blockIdx.y;
-  work.batch_idx = blockIdx.z;
-  work.sequence = sequence_of(p, work.batch_idx);
-  work.kv_len = p.kv_len[work.batch_idx] + p.kv_len_add;
-  work.num_rows = p.seqlen_q * p.group_size;
-  work.first_row = (p.num_row_blocks - 1 - static_cast<int>(blockIdx.x)) * BLOCK_M;
-  const int last_row = min(work.first_row + BLOCK_M, work.num_rows) - 1;
-  work.keys = visible_keys(work.kv_len, p.seqlen_q, work.first_row / p.group_size,
-                           last_row / p.group_size, p.window, p.causal);
-  return work;
-}
-
 template <KernelConfig kConfig, int kHeadDim, KvLayout kLayout, bool kSoftcap>
 struct Tiled {
   using T = TiledTraits<kConfig, kHeadDim, kLayout>;
@@ -119,7 +93,7 @@ struct Tiled {
   static constexpr int BLOCK_N = T::BLOCK_N;
 
   const AttentionParams& p;
-  const TiledWork& work;
+  const RowWork& work;
   unsigned char* smem;
   ScoreScale<kSoftcap> scale;
   int thread = threadIdx.x;
@@ -163,12 +137,6 @@ struct Tiled {
       __syncwarp();
     }
   }
-  // Elements from the first row of the KV head's queries, or of its output, to a packed row.
-  __device__ __forceinline__ int64 row_offset(int packed, int64 token_stride,
-                                              int64 head_stride) const {
-    const int token = packed / p.group_size;
-    return token * token_stride + (packed - token * p.group_size) * head_stride;
-  }
   // The query token of a row of this thread, -1 for padding. A division, but few tiles need it, and
   // registers are scarce in all.
   __device__ __forceinline__ int token_of(int m, int half) const {
@@ -176,8 +144,7 @@ struct Tiled {
     return packed < work.num_rows ? packed / p.group_size : -1;
   }
   __device__ __forceinline__ KeyRange keys_of(int query) const {
-    if (query < 0) return {0, 0};
-    return visible_keys(work.kv_len, p.seqlen_q, query, query, p.window, p.causal);
+    return query < 0 ? KeyRange{0, 0} : work.keys_of(p, query);
   }
 
   __device__ __forceinline__ void start() {
@@ -213,8 +180,7 @@ struct Tiled {
         for (int i = 0; i < 4; ++i) output[m][n][i] = 0.0f;
       }
     }
-    const int last_row = min(work.first_row + BLOCK_M, work.num_rows) - 1;
-    unmasked = {keys_of(last_row / p.group_size).begin, keys_of(work.first_row / p.group_size).end};
+    unmasked = work.unmasked<BLOCK_M>(p);
   }
 
   __device__ __forceinline__ void copy_queries() {
@@ -227,7 +193,7 @@ struct Tiled {
     for (int row = thread / kChunks; row < BLOCK_M; row += T::kThreads / kChunks) {
       const int packed = work.first_row + row;
       const bool valid = packed < work.num_rows;
-      const int64 offset = valid ? row_offset(packed, p.q_token_stride, p.q_head_stride) : 0;
+      const int64 offset = valid ? row_offset(p, packed, p.q_token_stride, p.q_head_stride) : 0;
       cp_async_16(tile_address(swizzled_offset<kHeadDim>(row, chunk)),
                   queries + offset + chunk * kChunkElements, valid ? 16 : 0);
     }
@@ -580,7 +546,7 @@ struct Tiled {
       const int chunk = i % kChunks;
       const int packed = work.first_row + row;
       if (packed >= work.num_rows) break;
-      *reinterpret_cast<uint4*>(out + row_offset(packed, p.out_token_stride, p.out_head_stride) +
+      *reinterpret_cast<uint4*>(out + row_offset(p, packed, p.out_token_stride, p.out_head_stride) +
                                 chunk * kChunkElements) =
           *reinterpret_cast<const uint4*>(smem + swizzled_offset<kHeadDim>(row, chunk));
     }
@@ -593,7 +559,7 @@ __device__ __forceinline__ void tiled(const AttentionParams& p) {
   extern __shared__ __align__(128) unsigned char smem[];
   griddepcontrol_wait();
   griddepcontrol_launch_dependents();
-  const TiledWork work = tiled_work<kConfig.block_m>(p);
+  const RowWork work = row_work<kConfig.block_m>(p, blockIdx.x, blockIdx.y, blockIdx.z);
   Tiled<kConfig, kHeadDim, kLayout, kSoftcap> cta{p, work, smem,
                                                   ScoreScale<kSoftcap>(p.sm_scale, p.softcap)};
   cta.start();

@@ -1,5 +1,7 @@
 // Computes  attention of one KV split of one sequence and KV head for a block of 64 packed query
 //           rows (token-major, head-minor), with bulk copies and wgmma. Results as in splitkv.cuh.
+//           Of 128 rows a cluster of two CTAs has half each: both walk over the same keys, and each
+//           asks for half of every part of a slot, for both.
 // Grid      (num_row_blocks * split_cap, num_kv_heads, batch), row blocks fastest: neighbours read
 //           the same keys, and their reads are merged on the way to L2.
 // Threads   384. A warpgroup of which one thread requests K and V; one ("scores") that makes the
@@ -18,8 +20,12 @@
 //             ready  P and the factors are visible    scores -> values
 //             done   the values have used them up     values -> scores; unified: the slot's empty
 //           and asked: the copies of Q are under way   both -> the producer
+//           of separate K and V of a prefill also
+//             scored the next tile has its scores      scores -> values
 // Order     K runs one tile ahead of V, in requests as in products: a slot of K is free before the
-//           slot of V of the same tile (in step it is 20% slower on an H200).
+//           slot of V of the same tile (in step it is 20% slower on an H200). In prefills with
+//           separate K and V the "values" wait for the scores of the next tile, so that their
+//           products run under its softmax.
 // Splits    planned from kv_len on the device (split_plan.h); CTAs past the plan leave at once.
 // Limits    Family::static_limits; sm_90a. Rows at or beyond kv_len are read as far as the buffer
 //           goes, whatever they hold, and count as zeros.
@@ -31,6 +37,7 @@
 #include "templates/device/ptx.cuh"
 #include "templates/device/ptx_hopper.cuh"
 #include "templates/device/softmax.cuh"
+#include "templates/device/warpgroup_rows.cuh"
 #include "templates/device/wgmma_tile.cuh"
 #include "templates/params.h"
 #include "templates/split_work.cuh"
@@ -38,52 +45,56 @@
 
 namespace attune {
 
+// Whether the "values" hold back until the next tile has its scores: where the tensor cores are the
+// limit, as they are with more row blocks than a step has. Of unified rows they would free their slot
+// too late.
+template <typename T>
+__device__ __forceinline__ bool holds_values(const AttentionParams& p) {
+  constexpr int kMostStepBlocks = 2;
+  return !T::kUnified && p.num_row_blocks > kMostStepBlocks;
+}
+
 // The warpgroup that scores.
 template <typename T, bool kSoftcap>
-struct WgmmaScores : WgmmaOutput<T, 0> {
+struct WgmmaScores : WgmmaOutput<T, 0>, RowSoftmax<T::BLOCK_N, kSoftcap> {
   using Output = WgmmaOutput<T, 0>;
+  using Softmax = RowSoftmax<T::BLOCK_N, kSoftcap>;
   using Place = typename T::Place;
   using Output::lane;
-  using Output::memory;
   using Output::p;
   using Output::row;
   using Output::smem;
   using Output::sums;
   using Output::work;
-
-  // A new maximum is taken as the reference only if it is this much above the old one, in log2
-  // units: P stays below 2^8, which bf16 holds as well as 1, and the sums are hardly ever rescaled.
-  static constexpr float kSlack = 8.0f;
-  static constexpr int kTokenTiles = T::BLOCK_N / kMmaTokens;
-  static constexpr int kTokenSteps = T::BLOCK_N / kMmaDepth;
-
-  ScoreScale<kSoftcap> scale;
-  KeyRange limits[2];
-  KeyRange unmasked;
-  float reference[2];
-  float row_sum[2];
-  float factor[2];
-  float scores[T::BLOCK_N / 2];
-  uint32 probabilities[kTokenSteps][4];
+  using Softmax::factor;
+  using Softmax::kTokenSteps;
+  using Softmax::limits;
+  using Softmax::make_probabilities;
+  using Softmax::probabilities;
+  using Softmax::reference;
+  using Softmax::row_sum;
+  using Softmax::scale;
+  using Softmax::scores;
+  using Softmax::unmasked;
 
   __device__ __forceinline__ WgmmaScores(const AttentionParams& params, const SplitWork& cta,
                                          unsigned char* shared)
-      : Output{params, cta, shared}, scale(params.sm_scale, params.softcap) {}
+      : Output(params, cta, shared), Softmax(params.sm_scale, params.softcap) {}
 
   __device__ __forceinline__ KeyRange limits_of(int token) const {
     const KeyRange seen = visible_keys(work.kv_len, p.seqlen_q, token, token, p.window, p.causal);
     return {max(seen.begin, work.begin), min(seen.end, work.end)};
   }
   __device__ __forceinline__ void start() {
-    const int last_row = min(work.first_row + T::BLOCK_M, work.num_rows) - 1;
+    const int first_row = min(this->first_row(), work.num_rows - 1);
+    const int last_row = min(first_row + T::kRows, work.num_rows) - 1;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       // Padding sees what the last row sees.
-      limits[half] = limits_of(token_of(p, min(work.first_row + row(half), last_row)));
-      reference[half] = negative_infinity();
-      row_sum[half] = 0.0f;
+      limits[half] = limits_of(token_of(p, min(first_row + row(half), last_row)));
     }
-    unmasked = {limits_of(token_of(p, last_row)).begin, limits_of(token_of(p, work.first_row)).end};
+    this->reset();
+    unmasked = {limits_of(token_of(p, last_row)).begin, limits_of(token_of(p, first_row)).end};
     this->clear();
   }
 
@@ -100,8 +111,8 @@ struct WgmmaScores : WgmmaOutput<T, 0> {
     for (int i = 0; i < T::kHalfPanels * kPanelSteps; ++i) {
       const int panel = T::key_panel(kPart * T::kHalfPanels + i / kPanelSteps);
       const int step = i % kPanelSteps * kStepBytes;
-      const uint64 a = query + (panel * T::kQueryPanelBytes + step >> 4);
-      const uint64 b = key + (panel * T::kTilePanelBytes + step >> 4);
+      const uint64 a = moved(query, panel * T::kQueryPanelBytes + step);
+      const uint64 b = moved(key, panel * T::kTilePanelBytes + step);
       if (kPart == 0 && i == 0) {
         wgmma_mma_async<0>(scores, a, b);
       } else {
@@ -117,66 +128,12 @@ struct WgmmaScores : WgmmaOutput<T, 0> {
   }
   template <int kPart>
   __device__ __forceinline__ void free_part(const Place& place) {
-    warp_arrive(smem + T::empty(place.slot, kPart), lane);
+    free_slot_part<T>(smem, place.slot, kPart, lane);
   }
 
-  __device__ __forceinline__ void mask(int tile_begin) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int begin = limits[half].begin - tile_begin - lane % 4 * 2;
-      const int end = limits[half].end - tile_begin - lane % 4 * 2;
-#pragma unroll
-      for (int n = 0; n < kTokenTiles; ++n) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const int key = n * kMmaTokens + i;
-          if (key < begin || key >= end) scores[4 * n + 2 * half + i] = negative_infinity();
-        }
-      }
-    }
-  }
-  // Scores to probabilities, in place.
-  __device__ __forceinline__ void make_probabilities(int tile_begin) {
-    if constexpr (kSoftcap) {
-#pragma unroll
-      for (int i = 0; i < T::BLOCK_N / 2; ++i) scores[i] = scale.keep(scores[i]);
-    }
-    if (tile_begin < unmasked.begin || tile_begin + T::BLOCK_N > unmasked.end) mask(tile_begin);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float tile_max = negative_infinity();
-#pragma unroll
-      for (int n = 0; n < kTokenTiles; ++n) {
-        tile_max = fmaxf(tile_max, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
-      }
-      tile_max = quad_max(tile_max);
-      // False where neither has seen a key.
-      const bool grown = (tile_max - reference[half]) * scale.to_log2 > kSlack;
-      const float next = grown ? tile_max : reference[half];
-      const float subtract = scale.subtrahend(next);
-      factor[half] = grown ? scale.rescale(reference[half], subtract) : 1.0f;
-      reference[half] = next;
-      float sum = 0.0f;
-#pragma unroll
-      for (int n = 0; n < kTokenTiles; ++n) {
-        float& p0 = scores[4 * n + 2 * half];
-        float& p1 = scores[4 * n + 2 * half + 1];
-        p0 = scale.probability(p0, subtract);
-        p1 = scale.probability(p1, subtract);
-        sum += p0 + p1;
-      }
-      row_sum[half] = row_sum[half] * factor[half] + sum;
-    }
-  }
   // P in registers, as an A operand is, and the same in shared memory with the rows' factors.
   __device__ __forceinline__ void publish(const Place& place, int buffer, uint32 done_parity) {
-#pragma unroll
-    for (int k = 0; k < kTokenSteps; ++k) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        probabilities[k][i] = cvt_bf16x2(scores[8 * k + 2 * i], scores[8 * k + 2 * i + 1]);
-      }
-    }
+    this->pack_probabilities();
     if constexpr (T::kUnified) {
       // Every warp of the group is past the scores, for which it has read all of K_rot: the end of
       // its own products says nothing about the others'.
@@ -204,7 +161,7 @@ struct WgmmaScores : WgmmaOutput<T, 0> {
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kTokenSteps; ++k) {
-      wgmma_mma_async<1, 1>(sums, probabilities[k], value + (k * kTokenStepBytes >> 4));
+      wgmma_mma_async<1, 1>(sums, probabilities[k], moved(value, k * kTokenStepBytes));
     }
     wgmma_commit_group();
   }
@@ -240,7 +197,10 @@ struct WgmmaScores : WgmmaOutput<T, 0> {
       }
       wgmma_wait_group<1>();
       opaque(scores);
-      if constexpr (!T::kUnified) free_part<1>(next);
+      if constexpr (!T::kUnified) {
+        free_part<1>(next);
+        if (holds_values<T>(p)) warp_arrive(smem + T::scored(tile % T::kBuffers), lane);
+      }
       make_probabilities(first_key + (tile + 1) * T::BLOCK_N);
       wgmma_wait_group<0>();
       opaque(sums);
@@ -262,7 +222,7 @@ struct WgmmaScores : WgmmaOutput<T, 0> {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float sum = quad_sum(row_sum[half]);
-      if (lane % 4 != 0 || work.first_row + row(half) >= work.num_rows) continue;
+      if (lane % 4 != 0 || this->first_row() + row(half) >= work.num_rows) continue;
       const bool seen = sum > 0.0f;
       const float lse = seen ? scale.subtrahend(reference[half]) + lg2(sum) : negative_infinity();
       Output::target(row(half)).write_lse(lse);
@@ -276,6 +236,8 @@ template <typename T>
 struct WgmmaValues : WgmmaOutput<T, 1> {
   using Output = WgmmaOutput<T, 1>;
   using Output::lane;
+  using Output::Output;
+  using Output::p;
   using Output::row;
   using Output::smem;
   using Output::sums;
@@ -289,6 +251,11 @@ struct WgmmaValues : WgmmaOutput<T, 1> {
       this->rescale(this->factors(buffer.slot)[row(0)], this->factors(buffer.slot)[row(1)]);
       mbarrier_wait_parity(smem + T::full(place.slot, T::kValuesPart), place.parity);
       this->clear_tail(place.slot, work.kv_len - first_key - tile * T::BLOCK_N);
+      if constexpr (!T::kUnified) {
+        if (holds_values<T>(p) && tile + 1 < num_tiles) {
+          mbarrier_wait_parity(smem + T::scored(buffer.slot), buffer.parity);
+        }
+      }
       const uint64 value = this->value_descriptor(place.slot);
       uint64 probabilities = row_descriptor(smem + T::probabilities(buffer.slot));
       opaque(probabilities);
@@ -296,14 +263,14 @@ struct WgmmaValues : WgmmaOutput<T, 1> {
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < T::BLOCK_N / kMmaDepth; ++k) {
-        wgmma_mma_async<1, 0, 1>(sums, probabilities + (k * kStepBytes >> 4),
-                                 value + (k * kTokenStepBytes >> 4));
+        wgmma_mma_async<1, 0, 1>(sums, moved(probabilities, k * kStepBytes),
+                                 moved(value, k * kTokenStepBytes));
       }
       wgmma_commit_group();
       wgmma_wait_group<0>();
       opaque(sums);
       if constexpr (!T::kUnified) warp_arrive(smem + T::done(buffer.slot), lane);
-      warp_arrive(smem + T::empty(place.slot, T::kValuesPart), lane);
+      free_slot_part<T>(smem, place.slot, T::kValuesPart, lane);
       place.advance();
       buffer.advance();
     }
@@ -317,7 +284,7 @@ __device__ __forceinline__ void wgmma(const AttentionParams& p) {
   using T = WgmmaTraits<kConfig, kHeadDim, kLayout>;
   if (p.overlap == 0) griddepcontrol_wait();
   SplitWork work;
-  if (!find_work<kConfig, kHeadDim, false>(p, work)) return;
+  if (!find_work<kConfig, kHeadDim, false, T::kCtas>(p, work)) return;
   const int first_key = first_tile_key<T>(work);
   const int num_tiles = (work.end - first_key + T::BLOCK_N - 1) / T::BLOCK_N;
   if (threadIdx.x == 0) {
@@ -325,7 +292,12 @@ __device__ __forceinline__ void wgmma(const AttentionParams& p) {
     if constexpr (!T::kUnified) prefetch_tensormap(&p.v_map);
     init_barriers<T>(smem_address(smem));
   }
-  __syncthreads();
+  if constexpr (T::kCtas > 1) {
+    barrier_cluster_arrive();
+    barrier_cluster_wait();
+  } else {
+    __syncthreads();
+  }
   const int group = threadIdx.x / kWarpGroupThreads;
   // 24 + 2 * 240 registers are what three warpgroups of 168 start with.
   if (group == 0) {
@@ -347,7 +319,7 @@ __device__ __forceinline__ void wgmma(const AttentionParams& p) {
     scores.write();
   } else {
     setmaxnreg_inc<240>();
-    WgmmaValues<T> values{p, work, smem};
+    WgmmaValues<T> values(p, work, smem);
     if (num_tiles > 0) values.request_queries();
     values.clear();
     if (num_tiles > 0) {
@@ -355,6 +327,12 @@ __device__ __forceinline__ void wgmma(const AttentionParams& p) {
       values.run(first_key, num_tiles);
     }
     values.write();
+  }
+  if constexpr (T::kCtas > 1) {
+    // The other one may still be writing here.
+    __syncwarp();
+    barrier_cluster_arrive();
+    barrier_cluster_wait();
   }
 }
 

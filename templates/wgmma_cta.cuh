@@ -6,6 +6,7 @@
 #include "templates/device/mma.cuh"
 #include "templates/device/ptx.cuh"
 #include "templates/device/ptx_hopper.cuh"
+#include "templates/device/warpgroup_rows.cuh"
 #include "templates/device/wgmma_tile.cuh"
 #include "templates/params.h"
 #include "templates/split_work.cuh"
@@ -16,6 +17,8 @@ namespace attune {
 template <KernelConfig kConfig, int kHeadDim, KvLayout kLayout>
 struct WgmmaTraits {
   static constexpr int BLOCK_M = kConfig.block_m;
+  static constexpr int kRows = kWgmmaBlockM;
+  static constexpr int kCtas = BLOCK_M / kRows;  // a cluster that shares K and V
   static constexpr int BLOCK_N = kConfig.block_n;
   static constexpr int kStages = kConfig.num_stages;
   static constexpr KvLayout kKvLayout = kLayout;
@@ -23,7 +26,7 @@ struct WgmmaTraits {
   using Place = RingPlace<kStages>;
 
   static constexpr int kQueryPanels = kHeadDim / kPanelColumns;
-  static constexpr int kQueryPanelBytes = BLOCK_M * kPanelBytes;
+  static constexpr int kQueryPanelBytes = kRows * kPanelBytes;
   static constexpr int kSlotPanels = kv_row_columns(kLayout, kHeadDim) / kPanelColumns;
   static constexpr int kTilePanelBytes = BLOCK_N * kPanelBytes;
   static constexpr int kSlotBytes = kSlotPanels * kTilePanelBytes;
@@ -40,26 +43,31 @@ struct WgmmaTraits {
   static constexpr int kParts = kUnified ? 2 : 4;
   static constexpr int kScoresPart = kUnified ? 1 : 2;  // with the values of the "scores"
   static constexpr int kValuesPart = kUnified ? 0 : 3;  // with those of the "values"
-  static constexpr int kBoxPanels = wgmma_box_panels(kLayout);
+  static constexpr int kBoxPanels = wgmma_box_panels(kConfig, kLayout);
+  // Boxes that each CTA asks for.
   static constexpr int part_boxes(int part) { return !kUnified ? 1 : part == 0 ? 3 : 2; }
-  // First panel of box `box` of a part.
+  static constexpr int part_bytes(int part) {
+    return kCtas * part_boxes(part) * kBoxPanels * kTilePanelBytes;
+  }
+  // First panel of box `box` of the part as one CTA alone would ask for it; of a cluster the CTA of
+  // rank 1 has the second half of it.
   static constexpr int part_panel(int part, int box) {
-    if (!kUnified) return part % 2 * kBoxPanels;
+    if (!kUnified) return part % 2 * kHalfPanels;
     return part == 1 ? 2 + 2 * box : box == 0 ? 0 : 4 + 2 * box;
   }
   // The panel that comes `i`-th in the scores: those of part 0 first.
   static constexpr int key_panel(int i) { return !kUnified || i < 2 ? i : i < 4 ? i + 4 : i - 2; }
 
   static constexpr int kBuffers = wgmma_p_buffers(kConfig, kLayout);
-  static constexpr int kSmemK = BLOCK_M * kHeadDim * kBytesPerElement;
+  static constexpr int kSmemK = kRows * kHeadDim * kBytesPerElement;
   static constexpr int kSmemV = kSmemK + (kUnified ? 0 : kStages * kSlotBytes);
   static constexpr int kSmemP = kSmemV + kStages * kSlotBytes;
-  static constexpr int kBufferBytes = kUnified ? kSlotBytes : BLOCK_M * kPanelBytes;
+  static constexpr int kBufferBytes = kUnified ? kSlotBytes : kRows * kPanelBytes;
   static constexpr int kSmemFactors = kSmemP + (kUnified ? 0 : kBuffers * kBufferBytes);
-  static constexpr int kSmemMagnitudes = kSmemFactors + kBuffers * BLOCK_M * 4;
-  static constexpr int kSmemInverses = kSmemMagnitudes + 2 * BLOCK_M * 4;
-  static constexpr int kSmemBarriers = kSmemInverses + BLOCK_M * 4;
-  static constexpr int kNumBarriers = 2 * kStages * kParts + 2 * kBuffers + 1;
+  static constexpr int kSmemMagnitudes = kSmemFactors + kBuffers * kRows * 4;
+  static constexpr int kSmemInverses = kSmemMagnitudes + 2 * kRows * 4;
+  static constexpr int kSmemBarriers = kSmemInverses + kRows * 4;
+  static constexpr int kNumBarriers = 2 * kStages * kParts + (kUnified ? 2 : 3) * kBuffers + 1;
   static constexpr int kSmemBytes = kSmemBarriers + kNumBarriers * 8;
 
   static constexpr int full(int slot, int part) {
@@ -69,6 +77,9 @@ struct WgmmaTraits {
   static constexpr int ready(int buffer) { return full(2 * kStages, buffer); }
   static constexpr int done(int buffer) { return ready(kBuffers + buffer); }
   static constexpr int asked() { return done(kBuffers); }
+  static constexpr int scored(int buffer) {
+    return asked() + 8 * (1 + buffer);
+  }  // separate K and V
   static constexpr int keys(int slot) { return kSmemK + slot * kSlotBytes; }
   static constexpr int values(int slot) {
     return kSmemV + slot * kSlotBytes + kValuePanel * kTilePanelBytes;
@@ -79,13 +90,13 @@ struct WgmmaTraits {
 
   static_assert(kSmemBytes == wgmma_smem_bytes(kConfig, kHeadDim, kLayout),
                 "one formula for the size");
-  static_assert(BLOCK_M == kWgmmaBlockM && kHeadDim == kWgmmaHeadDim,
+  static_assert((kCtas == 1 || kCtas == 2) && BLOCK_M == kCtas * kRows && kHeadDim == kWgmmaHeadDim,
                 "two warpgroups hold 64 rows of output");
   static_assert(kConfig.num_warps == kWgmmaWarps, "a producer and two consumers");
   static_assert(kLayout != KvLayout::kRing, "a box of rows does not wrap");
   static_assert(BLOCK_N == 32 || BLOCK_N == 64, "P is one panel");
   static_assert(!kUnified ||
-                    BLOCK_M * kPanelBytes <= kUnifiedRotated / kPanelColumns * kTilePanelBytes,
+                    kRows * kPanelBytes <= kUnifiedRotated / kPanelColumns * kTilePanelBytes,
                 "P finds room in K_rot");
 };
 
@@ -108,12 +119,17 @@ __device__ __forceinline__ void init_barriers(uint32 smem) {
   for (int slot = 0; slot < T::kStages; ++slot) {
     for (int part = 0; part < T::kParts; ++part) {
       mbarrier_init(smem + T::full(slot, part), 1);
-      mbarrier_init(smem + T::empty(slot, part), kWarpGroupWarps);
+      mbarrier_init(smem + T::empty(slot, part), T::kCtas * kWarpGroupWarps);
     }
   }
   for (int buffer = 0; buffer < T::kBuffers; ++buffer) {
     mbarrier_init(smem + T::ready(buffer), kWarpGroupWarps);
     mbarrier_init(smem + T::done(buffer), kWarpGroupWarps);
+  }
+  if constexpr (!T::kUnified) {
+    for (int buffer = 0; buffer < T::kBuffers; ++buffer) {
+      mbarrier_init(smem + T::scored(buffer), kWarpGroupWarps);
+    }
   }
   mbarrier_init(smem + T::asked(), 2 * kWarpGroupWarps);
   fence_mbarrier_init();
@@ -143,13 +159,19 @@ struct WgmmaProducer {
                                                int block, const typename T::Place& place) {
     const uint32 full = smem + T::full(place.slot, kPart);
     mbarrier_wait_parity(smem + T::empty(place.slot, kPart), place.parity ^ 1);
-    mbarrier_arrive_expect_tx(full, T::part_boxes(kPart) * T::kBoxPanels * T::kTilePanelBytes);
+    mbarrier_arrive_expect_tx(full, T::part_bytes(kPart));
 #pragma unroll
     for (int box = 0; box < T::part_boxes(kPart); ++box) {
-      const int panel = T::part_panel(kPart, box);
+      const int rank = T::kCtas > 1 ? static_cast<int>(cluster_ctarank()) : 0;
+      const int panel = T::part_panel(kPart, box) + rank * T::kBoxPanels;
       const int at[5] = {0, row, panel, work.kv_head, block};
-      cp_async_bulk_tensor_load<5>(smem + slot_address + panel * T::kTilePanelBytes, &map, at,
-                                   full);
+      const uint32 to = smem + slot_address + panel * T::kTilePanelBytes;
+      if constexpr (T::kCtas > 1) {
+        constexpr uint16 kAll = (1 << T::kCtas) - 1;
+        cp_async_bulk_tensor_load_multicast<5>(to, &map, at, full, kAll);
+      } else {
+        cp_async_bulk_tensor_load<5>(to, &map, at, full);
+      }
     }
   }
   // Two parts: of K or of a unified slot from kFirstPart 0 on, of V from 2 on.
@@ -196,44 +218,59 @@ struct WgmmaProducer {
   }
 };
 
+// A warp is done with a part of a slot. Those who fill it are the CTA's own producer and, in a
+// cluster, that of the other CTA.
+template <typename T>
+__device__ __forceinline__ void free_slot_part(uint32 smem, int slot, int part, int lane) {
+  __syncwarp();
+  if constexpr (T::kCtas > 1) {
+    if (lane < T::kCtas) mbarrier_arrive_cluster(mapa(smem + T::empty(slot, part), lane));
+  } else {
+    if (lane == 0) mbarrier_arrive(smem + T::empty(slot, part));
+  }
+}
+
 // What the consumer warpgroups have in common: 64 rows x half of the output's columns.
 template <typename T, int kHalf>
-struct WgmmaOutput {
+struct WgmmaOutput : RowSums<T::kHalfColumns> {
+  using RowSums<T::kHalfColumns>::sums;
   const AttentionParams& p;
   const SplitWork& work;
   unsigned char* memory;
   uint32 smem = smem_address(memory);
   int lane = threadIdx.x % kWarpSize;
   int warp_row = threadIdx.x % kWarpGroupThreads / kWarpSize * kMmaRows;
-  float sums[T::kHalfColumns / 2];  // of this thread: two rows, 8 apart
+  // The CTA's in those of the block.
+  int cta_row = T::kCtas > 1 ? static_cast<int>(cluster_ctarank()) * T::kRows : 0;
+
+  __device__ __forceinline__ int first_row() const { return work.first_row + cta_row; }
+  __device__ __forceinline__ WgmmaOutput(const AttentionParams& params, const SplitWork& cta,
+                                         unsigned char* shared)
+      : p(params), work(cta), memory(shared) {}
 
   __device__ __forceinline__ float* factors(int buffer) const {
-    return reinterpret_cast<float*>(memory + T::kSmemFactors) + buffer * T::BLOCK_M;
+    return reinterpret_cast<float*>(memory + T::kSmemFactors) + buffer * T::kRows;
   }
   __device__ __forceinline__ float* inverses() const {
     return reinterpret_cast<float*>(memory + T::kSmemInverses);
   }
   // The largest magnitude of each row in a half of its columns, NaN where one is.
   __device__ __forceinline__ float* magnitudes(int half) const {
-    return reinterpret_cast<float*>(memory + T::kSmemMagnitudes) + half * T::BLOCK_M;
+    return reinterpret_cast<float*>(memory + T::kSmemMagnitudes) + half * T::kRows;
   }
   __device__ __forceinline__ int row(int half) const { return warp_row + half * 8 + lane / 4; }
 
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int i = 0; i < T::kHalfColumns / 2; ++i) sums[i] = 0.0f;
-  }
   // Both warpgroups copy; only the "scores" wait for the copies of all.
   __device__ __forceinline__ void request_queries() {
     constexpr int kChunks = T::kQueryPanels * (kPanelBytes / 16);
     constexpr int kRows = kConsumers / kChunks;
-    constexpr int kCopies = T::BLOCK_M / kRows;
+    constexpr int kCopies = T::kRows / kRows;
     static_assert(kChunks % kWarpSize == 0 && kCopies <= kWarpSize,
                   "a warp copies from one row at a time, and has a lane for each of its rows");
     const int thread = threadIdx.x - kWarpGroupThreads;
-    const int first_row = thread / kChunks;
-    // Of row first_row + lane * kRows in q; -1 is padding.
-    const int packed = work.first_row + first_row + lane * kRows;
+    const int first_copied = thread / kChunks;
+    // Of row first_copied + lane * kRows in q; -1 is padding.
+    const int packed = this->first_row() + first_copied + lane * kRows;
     const int token = token_of(p, packed);
     const int head = packed - token * p.group_size;
     const int64 row_offset =
@@ -247,7 +284,7 @@ struct WgmmaOutput {
 #pragma unroll 4
     for (int i = 0; i < kCopies; ++i) {
       const int64 offset = __shfl_sync(0xffffffffu, row_offset, i);
-      cp_async_16(panel + panel_offset(first_row + i * kRows, chunk % 8),
+      cp_async_16(panel + panel_offset(first_copied + i * kRows, chunk % 8),
                   from + (offset < 0 ? 0 : offset), offset < 0 ? 0 : 16);
     }
     cp_async_commit_group();
@@ -261,11 +298,6 @@ struct WgmmaOutput {
     } else {
       bar_arrive(kQueriesThere, kConsumers);
     }
-  }
-  __device__ __forceinline__ void rescale(float factor0, float factor1) {
-    if (__all_sync(0xffffffffu, factor0 == 1.0f && factor1 == 1.0f)) return;
-#pragma unroll
-    for (int i = 0; i < T::kHalfColumns / 2; ++i) sums[i] *= i / 2 % 2 == 0 ? factor0 : factor1;
   }
   // Rows of V beyond the end of the sequence: their P is 0, but 0 * NaN would not be. The caller
   // has waited for the part, which nobody else reads.
@@ -290,7 +322,8 @@ struct WgmmaOutput {
     return descriptor;
   }
   __device__ __forceinline__ RowTarget target(int of_row) const {
-    return row_target<T::BLOCK_M, 2 * T::kHalfColumns, true>(p, work, of_row, work.num_splits <= 1);
+    return row_target<T::BLOCK_M, 2 * T::kHalfColumns, true>(p, work, cta_row + of_row,
+                                                             work.num_splits <= 1);
   }
   // The rows to where they go: bf16 of the only split, else packed. They are collected in the place
   // of Q, so that little code, which is cold, stores them: 128 stores from registers took 4 us [h200].
@@ -310,7 +343,7 @@ struct WgmmaOutput {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int of = row(half);
-      const bool is_row = work.first_row + of < work.num_rows;
+      const bool is_row = first_row() + of < work.num_rows;
       const float inverse = is_row ? inverses()[of] : 0.0f;
       factor[half] = inverse;
       if (is_complete) continue;
@@ -321,9 +354,9 @@ struct WgmmaOutput {
       }
     }
     if (is_complete) {
-      collect<false>(factor);
+      collect_rows<false>(factor);
     } else {
-      collect<true>(factor);
+      collect_rows<true>(factor);
     }
     __syncwarp();
     store_rows(is_complete);
@@ -343,49 +376,27 @@ struct WgmmaOutput {
       if (lane % 4 == 0) magnitudes(kHalf)[row(half)] = most[half];
     }
   }
-  // Two numbers of the output in one register.
-  template <bool kPacked>
-  static __device__ __forceinline__ uint32 narrow(float low, float high, float factor) {
-    if constexpr (kPacked) return pack_fixed(low, high, factor);
-    return cvt_bf16x2(low * factor, high * factor);
-  }
   __device__ __forceinline__ uint32 collected() const {
     return smem + kHalf * T::kQueryPanels / 2 * T::kQueryPanelBytes;
   }
   // The warp's rows, panels as those of Q.
   template <bool kPacked>
-  __device__ __forceinline__ void collect(const float (&factor)[2]) const {
-#pragma unroll
-    for (int n = 0; n < T::kHalfColumns / kMmaTokens; n += 2) {
-      uint32 four[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float* const pair = &sums[4 * n + 2 * i];
-        four[i] = narrow<kPacked>(pair[0], pair[1], factor[i % 2]);
-      }
-      const int chunk = n % kPanelChunks + a_fragment_chunk(lane);
-      stmatrix_x4(collected() + n / kPanelChunks * T::kQueryPanelBytes +
-                      panel_offset(warp_row + a_fragment_row(lane), chunk),
-                  four);
-    }
+  __device__ __forceinline__ void collect_rows(const float (&factor)[2]) const {
+    this->collect(collected(), T::kQueryPanelBytes, warp_row, [&](float low, float high, int half) {
+      if constexpr (kPacked) return pack_fixed(low, high, factor[half]);
+      return cvt_bf16x2(low * factor[half], high * factor[half]);
+    });
   }
-  // A row at a time, a lane eight columns of it.
   __device__ __forceinline__ void store_rows(bool is_complete) const {
     static_assert(T::kHalfColumns == kWarpSize * kChunkElements, "a warp stores a row at once");
-    const int rows = min(kMmaRows, work.num_rows - work.first_row - warp_row);
+    const int rows = min(kMmaRows, work.num_rows - first_row() - warp_row);
     if (rows <= 0) return;
     const int column = kHalf * T::kHalfColumns + lane * kChunkElements;
     uint16* const out = static_cast<uint16*>(is_complete ? p.out : p.o_partial) +
                         (T::kUnified ? unified_value_dim(column) : column);
     const int64 offset = target(warp_row + min(lane, rows - 1)).offset;  // of a row a lane
-    const unsigned char* const panel =
-        memory + (collected() - smem) + lane / kPanelChunks * T::kQueryPanelBytes;
-#pragma unroll 4
-    for (int i = 0; i < rows; ++i) {
-      const int64 at = __shfl_sync(0xffffffffu, offset, i);
-      *reinterpret_cast<uint4*>(out + at) =
-          *reinterpret_cast<const uint4*>(panel + panel_offset(warp_row + i, lane % kPanelChunks));
-    }
+    store_panel_rows(memory + (collected() - smem), T::kQueryPanelBytes, warp_row, rows, out,
+                     offset);
   }
 };
 

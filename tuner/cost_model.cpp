@@ -101,7 +101,9 @@ Work work_of(const Problem& problem, const Candidate& candidate, const LaunchPla
   Work work;
   work.row_blocks = plan.num_row_blocks;
   work.keys = std::min(keys, num_keys);
-  work.num_ctas = work.row_blocks * problem.num_kv_heads * problem.batch * std::max(1, splits);
+  const int ctas = known_family(candidate.family).ctas_of_block(candidate.config);
+  work.num_ctas =
+      ctas * work.row_blocks * problem.num_kv_heads * problem.batch * std::max(1, splits);
   return work;
 }
 
@@ -158,7 +160,7 @@ Round round_of_tile(const Problem& problem, const KernelConfig& config, bool spl
 
 Round round_of(const Problem& problem, const Candidate& candidate, const DeviceRates& rates) {
   const Family& family = known_family(candidate.family);
-  const KernelConfig& config = candidate.config;
+  const KernelConfig config = family.of_cta(candidate.config);
   if (family.num_streams != nullptr) {
     return round_of_streams(problem, config, family.num_streams(config, problem.head_dim), rates);
   }
@@ -177,7 +179,7 @@ double merge_cycles(const Problem& problem, const Candidate& candidate) {
 
 double partials_us(const Problem& problem, const Candidate& candidate, const LaunchPlan& plan,
                    const Work& work, const DeviceRates& rates) {
-  const bool is_cluster = plan.split.cluster.x > 1;
+  const bool is_cluster = plan.merges_in_cluster;
   if (!plan.needs_combine && !is_cluster) return 0;
   const double bytes = work.num_ctas * candidate.config.block_m * problem.head_dim *
                        partial_element_bytes(known_family(candidate.family).packs_partials);
@@ -207,8 +209,8 @@ double predicted_us(const Problem& problem, const Candidate& candidate, const De
                     int kv_len, const KernelResources* split) {
   const DeviceRates rates = device_rates(device);
   const double cycle_us = 1e6 / rates.clock_hz;
-  const KernelConfig& config = candidate.config;
   const Family& family = known_family(candidate.family);
+  const KernelConfig config = family.of_cta(candidate.config);
   const LaunchPlan plan = plan_launch(problem, candidate);
   const Work work = work_of(problem, candidate, plan, kv_len);
   const Round round = round_of(problem, candidate, rates);

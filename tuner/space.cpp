@@ -192,6 +192,16 @@ void refuse_if_only_disabled(const Problem& problem, const DeviceInfo& device,
       "switch one of them on");
 }
 
+// CTAs of a launch of a persistent family: what fills the device, and one for each row block, which the
+// device hands out as others end.
+std::vector<int> persistent_ctas(const Problem& problem, const KernelConfig& config,
+                                 const DeviceInfo& device) {
+  const std::int64_t row_blocks = ceil_div(problem.num_rows(), config.block_m);
+  const auto blocks = static_cast<int>(row_blocks * problem.num_kv_heads * problem.batch);
+  if (blocks <= device.num_sms) return {blocks};
+  return {device.num_sms, blocks};
+}
+
 bool has_few_keys(const Problem& problem) {
   return problem.window == 0 && max_visible_keys(problem) <= kFewKeys;
 }
@@ -225,10 +235,12 @@ int default_split_cap(const Problem& problem, const Family& family, const Kernel
 
 std::vector<int> split_caps(const Problem& problem, const Family& family,
                             const KernelConfig& config, const DeviceInfo& device) {
+  if (family.is_persistent) return persistent_ctas(problem, config, device);
   if (!family.splits_keys) return {1};
   if (problem.invariant) return {invariant_split_cap(problem)};
   const int row_blocks = ceil_div(problem.num_rows(), config.block_m);
-  const std::int64_t ctas_per_split = std::int64_t{1} * problem.num_kv_heads * row_blocks;
+  const std::int64_t ctas_per_split =
+      std::int64_t{1} * problem.num_kv_heads * row_blocks * family.ctas_of_block(config);
   const int of_sequence = std::max(1, ceil_div(max_visible_keys(problem), config.block_n));
   const std::int64_t limit = std::int64_t{1} * of_sequence * problem.batch;
   const auto fill = [&](int ctas) {
@@ -244,12 +256,12 @@ std::vector<int> split_caps(const Problem& problem, const Family& family,
   const int full = fill(device.num_sms);
   std::vector<int> wanted = {full, std::max(1, full / 2)};
   // Sequences of different lengths: a long one must not be left to one CTA.
+  // Not so in a prefill, which has row blocks for all CTAs.
   const int shared = 2 * problem.batch;
-  if (problem.batch > 1 && problem.window == 0 && full < shared && shared <= limit) {
-    wanted.insert(wanted.begin(), shared);
-  }
+  const bool differ = problem.batch > 1 && problem.window == 0 && problem.op != Op::kPrefill;
+  if (differ && full < shared && shared <= limit) wanted.insert(wanted.begin(), shared);
   // Twice as many splits differ half as much from an even share.
-  if (problem.batch > 1 && problem.window == 0) wanted.push_back(fill(2 * device.num_sms));
+  if (differ) wanted.push_back(fill(2 * device.num_sms));
   if (full == limit) wanted.push_back(std::max(1, full / 4));
   for (const int per_sm : {2, 3, 4}) {
     if (fits_per_sm(per_sm, problem, family, config, device)) {
@@ -297,20 +309,21 @@ std::optional<Rejection> prune(const Problem& problem, const Family& family,
     return Rejection{RejectReason::kSmem, fmt::format("smem_bytes={} limit={}", smem_bytes,
                                                       device.max_smem_per_block_bytes)};
   }
-  if (!within_register_rule(config, problem.head_dim)) {
+  const KernelConfig of_cta = family.of_cta(config);
+  if (!within_register_rule(of_cta, problem.head_dim)) {
     return Rejection{
         RejectReason::kRegisters,
-        fmt::format("block_m={} head_dim={} num_warps={}: {} > {}", config.block_m,
-                    problem.head_dim, config.num_warps, config.block_m * problem.head_dim,
+        fmt::format("block_m={} head_dim={} num_warps={}: {} > {}", of_cta.block_m,
+                    problem.head_dim, config.num_warps, of_cta.block_m * problem.head_dim,
                     kAccumulatorsPerWarp * config.num_warps)};
   }
-  if (!fits_register_file(config, problem.head_dim, device.registers_per_sm)) {
+  if (!fits_register_file(of_cta, problem.head_dim, device.registers_per_sm)) {
     return Rejection{
         RejectReason::kRegisters,
         fmt::format("block_m={} block_n={} head_dim={} num_warps={}: {} accumulators and scores a "
                     "thread and {} more do not fit",
-                    config.block_m, config.block_n, problem.head_dim, config.num_warps,
-                    config.block_m * (problem.head_dim + config.block_n) / num_threads,
+                    of_cta.block_m, config.block_n, problem.head_dim, config.num_warps,
+                    of_cta.block_m * (problem.head_dim + config.block_n) / num_threads,
                     kWorkingRegisters)};
   }
   return std::nullopt;
@@ -395,7 +408,7 @@ Candidate default_candidate(const Problem& problem, const DeviceInfo& device,
     const int caps_first = default_split_cap(problem, family, config, device);
     // Neighbours that share their reads cost less than rows that share a stream: row blocks of 8
     // are 15 to 25% faster than one of 16 [h200].
-    const int row_blocks = family.num_streams ? 1 : ceil_div(rows, config.block_m);
+    const int row_blocks = family.num_streams ? 1 : ceil_div(rows, family.of_cta(config).block_m);
     const int kv_bytes = distance(kv_slot_bytes(family, config, problem), kDefaultKvBytes);
     // They keep in step with small tiles (6.4 against 7.5 us at 1024 keys and two tokens, 44.5 against
     // 48.9 at 32768 [h200]).
@@ -404,12 +417,13 @@ Candidate default_candidate(const Problem& problem, const DeviceInfo& device,
     const int warps =
         distance(config.num_warps, are_neighbours ? kDefaultWarps / 2 : kDefaultWarps);
     const int cap = std::abs(candidate.split_cap - caps_first);
-    // A family that does not split is there for prefills alone.
-    const bool for_prefill = !family.splits_keys;
-    if (!for_prefill) {
+    // Its config and its CTAs per SM decide how fast a family of mma.sync tiles is.
+    if (family.splits_keys || family.prefills) {
       const bool is_first = rows >= family.first_choice_from && rows <= family.first_choice_to;
       const bool is_short = rows >= family.short_choice_from && rows <= family.short_choice_to;
-      const int choice = has_few_keys(problem) && is_short ? 0 : is_first ? 1 : 2;
+      const bool is_of_prefills = problem.op == Op::kPrefill && family.prefills;
+      const bool is_of_few = has_few_keys(problem) && is_short;
+      const int choice = is_of_prefills ? -1 : is_of_few ? 0 : is_first ? 1 : 2;
       return std::make_tuple(choice, row_blocks, config.block_m, kv_bytes, block_n, warps, cap,
                              config.block_n, config.num_stages, config.num_warps);
     }

@@ -69,6 +69,17 @@ TEST(Presets, SuggestTheKeyThatWasMeant) {
   EXPECT_ERROR(with("model: mine", "xyz: mine"), "known are model, dtype, batch, seqlen_q, layers");
 }
 
+TEST(Presets, MayHavePrefillsAlone) {
+  const std::string prefills = "    head_dim: 512\n    prefill: [512]\n";
+  std::string text = with("    head_dim: 512\n", prefills);
+  text.replace(text.find("seqlen_q: [1, 8]\n"), 17, "");
+  EXPECT_ERROR(text, "p.yaml:1: seqlen_q: is missing");  // the second layer has none
+  text.replace(text.find("    head_dim: 256\n"), 18, "    head_dim: 256\n    prefill: [64]\n");
+  const std::vector<Problem> problems = expand(parse_preset(text, "p.yaml"));
+  EXPECT_EQ(problems.size(), 2u * 3u);
+  for (const Problem& problem : problems) EXPECT_EQ(problem.op, Op::kPrefill);
+}
+
 TEST(Presets, RefuseMissingAndRepeatedKeys) {
   EXPECT_ERROR(with("    head_dim: 512\n", ""), "p.yaml:6: layers[0].head_dim: is missing");
   EXPECT_ERROR(with("model: mine\n", ""), "p.yaml:1: model: is missing");

@@ -6,6 +6,7 @@
 
 #include "jit/compile_pool.h"
 #include "jit/device_info.h"
+#include "templates/wgrows_config.h"
 #include "tests/support/config_corners.h"
 #include "tests/support/require_nvrtc.h"
 
@@ -33,6 +34,7 @@ TEST_P(CornerTest, CompilesTheCornersOfEveryFamily) {
     for (const int head_dim : kHeadDims) {
       // Made for one head_dim.
       if (family.name == "wgmma" && head_dim != kWgmmaHeadDim) continue;
+      if (family.name == "wgrows" && head_dim != kWgrowsHeadDim) continue;
       const std::set<KernelConfig> configs =
           config_corners(family, head_dim, KvLayout::kContiguous, device);
       // What it needs in flight is all the shared memory that sm_120 has.

@@ -1,4 +1,5 @@
 #include "templates/config.h"
+#include "templates/wgrows_config.h"
 
 #include <vector>
 
@@ -112,12 +113,21 @@ TEST(OneRoundSmemBytes, AddsUpByHand) {
 
 TEST(WgmmaSmemBytes, AddsUpByHand) {
   // Q 64x512, K and V 64x512 each, two P of 64x64, all bf16; 64 rows x (2 factors, 2 magnitudes and an
-  // inverse sum); a full and an empty barrier for each of 4 parts, 2 for each P, one for Q.
+  // inverse sum); a full and an empty barrier for each of 4 parts, 3 for each P, one for Q.
   EXPECT_EQ(wgmma_smem_bytes({64, 64, 1, 12}, 512, KvLayout::kContiguous),
-            2 * (64 * 512 + 2 * 64 * 512 + 2 * 64 * 64) + 64 * 4 * 5 + 8 * (2 * 4 + 2 * 2 + 1));
+            2 * (64 * 512 + 2 * 64 * 512 + 2 * 64 * 64) + 64 * 4 * 5 + 8 * (2 * 4 + 3 * 2 + 1));
+  // Of 128 rows a CTA has 64.
+  EXPECT_EQ(wgmma_smem_bytes({128, 64, 1, 12}, 512, KvLayout::kContiguous),
+            wgmma_smem_bytes({64, 64, 1, 12}, 512, KvLayout::kContiguous));
   // Two slots of 64x640 with P inside, each in two parts and with its own factors.
   EXPECT_EQ(wgmma_smem_bytes({64, 64, 2, 12}, 512, KvLayout::kUnified),
             2 * (64 * 512 + 2 * 64 * 640) + 64 * 4 * 5 + 8 * (2 * 2 * 2 + 2 * 2 + 1));
+}
+
+TEST(WgrowsSmemBytes, AddsUpByHand) {
+  // Q 128x256, two K and V each of 64x256; a full and an empty barrier for each of them, one for Q.
+  EXPECT_EQ(wgrows_smem_bytes({128, 64, 2, 12}, 256, KvLayout::kRing),
+            2 * (128 * 256 + 4 * 64 * 256) + 8 * (2 * 4 + 1));
 }
 
 // What a block may have on sm_90.

@@ -1,4 +1,5 @@
 #include "templates/family.h"
+#include "templates/wgrows_config.h"
 
 #include <algorithm>
 #include <set>
@@ -126,13 +127,14 @@ TEST(Families, OfferDistinctConfigsThatTheySupportThemselves) {
       while (problem.num_rows() < family.least_rows) ++problem.seqlen_q;
       const auto configs = family.configs(head_dim, KvLayout::kContiguous);
       // Made for one head_dim.
-      if (family.name == "wgmma" && head_dim != kWgmmaHeadDim) {
+      const bool is_narrow = family.name == "wgrows" && head_dim != kWgrowsHeadDim;
+      if (is_narrow || (family.name == "wgmma" && head_dim != kWgmmaHeadDim)) {
         EXPECT_TRUE(configs.empty()) << head_dim;
         continue;
       }
       // Searched with full shared memory alone.
-      EXPECT_GE(configs.size(), family.fills_sm ? 1u : 6u)
-          << family.name << " head_dim=" << head_dim;
+      const bool is_full = family.fills_sm || family.is_persistent;
+      EXPECT_GE(configs.size(), is_full ? 1u : 6u) << family.name << " head_dim=" << head_dim;
       const std::set<std::string> texts = [&] {
         std::set<std::string> all;
         for (const KernelConfig& config : configs) all.insert(text_of(config));
@@ -140,7 +142,9 @@ TEST(Families, OfferDistinctConfigsThatTheySupportThemselves) {
       }();
       EXPECT_EQ(texts.size(), configs.size());
       for (const KernelConfig& config : configs) {
-        EXPECT_FALSE(family.supports(problem, config)) << text_of(config);
+        Problem of_config = problem;
+        if (family.ctas_of_block(config) > 1) of_config.op = Op::kPrefill;
+        EXPECT_FALSE(family.supports(of_config, config)) << text_of(config);
       }
     }
   }
@@ -196,6 +200,48 @@ TEST(Families, RefuseWhatTwoWarpgroupsCannotShare) {
   EXPECT_NE(refusal("verify/b1/q8/kv9/h8x1/d512/w64/p64/paged/bf16", kConfig).find("window=64"),
             std::string::npos);
   EXPECT_NE(refusal("verify/b1/q8/kv9/h8x1/d512/invariant/unified/bf16", kConfig).find("sums"),
+            std::string::npos);
+}
+
+// The reasons why `wgrows` cannot be instantiated, or is not for a problem; and what `wgmma` prefills.
+TEST(Families, RefuseWarpgroupsOfRowsThatCannotBe) {
+  const Family& family = *find_family("wgrows");
+  const auto reason = [&](const KernelConfig& config, int head_dim) {
+    const auto limit = family.static_limits(config, head_dim, KvLayout::kRing);
+    return limit ? limit->detail : "none";
+  };
+  EXPECT_EQ(reason({128, 64, 2, 12}, 256), "none");
+  EXPECT_NE(reason({128, 64, 2, 12}, 512).find("head_dim=512"), std::string::npos);
+  EXPECT_NE(reason({64, 64, 2, 12}, 256).find("block_m=64"), std::string::npos);
+  EXPECT_NE(reason({128, 64, 2, 8}, 256).find("num_warps=8"), std::string::npos);
+  EXPECT_NE(reason({128, 128, 2, 12}, 256).find("block_n=128"), std::string::npos);
+  EXPECT_NE(reason({128, 64, 1, 12}, 256).find("num_stages=1"), std::string::npos);
+
+  const auto refusal = [](const char* name, const char* problem, const KernelConfig& config) {
+    const auto limit = find_family(name)->supports(Problem::parse(problem), config);
+    return limit ? limit->detail : "none";
+  };
+  const KernelConfig rows{128, 64, 2, 12};
+  EXPECT_EQ(refusal("wgrows", "prefill/b1/q4/kv1-64/h8x2/d256/w64/ring/bf16", rows), "none");
+  EXPECT_EQ(refusal("wgrows", "prefill/b1/q4/kv1-64/h8x2/d256/p64/paged/bf16", rows), "none");
+  EXPECT_NE(
+      refusal("wgrows", "prefill/b1/q4/kv1-64/h8x2/d256/p32/paged/bf16", rows).find("block_n"),
+      std::string::npos);
+  EXPECT_NE(
+      refusal("wgrows", "prefill/b1/q4/kv1-64/h8x2/d256/w9/p64/paged/bf16", rows).find("window=9"),
+      std::string::npos);
+  EXPECT_NE(refusal("wgrows", "verify/b1/q4/kv1-64/h8x2/d256/contiguous/bf16", rows).find("idle"),
+            std::string::npos);
+  // Two CTAs of 64 rows, in prefills.
+  const KernelConfig pair{128, 64, 1, 12};
+  EXPECT_EQ(refusal("wgmma", "prefill/b1/q4/kv1-64/h8x2/d512/contiguous/bf16", pair), "none");
+  EXPECT_NE(
+      refusal("wgmma", "verify/b1/q16/kv1-64/h8x1/d512/contiguous/bf16", pair).find("two CTAs"),
+      std::string::npos);
+  const KernelConfig columns{64, 64, 1, 12};
+  EXPECT_EQ(refusal("wgmma", "prefill/b1/q1/kv1-64/h2x2/d512/contiguous/bf16", columns), "none");
+  EXPECT_NE(refusal("wgmma", "prefill/b1/q65536/kv1-65536/h64x1/d512/contiguous/bf16", columns)
+                .find("prefills of 1 to"),
             std::string::npos);
 }
 

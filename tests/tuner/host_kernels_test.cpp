@@ -100,11 +100,12 @@ TEST_P(HostPrefillCorners, AreRight) {
 TEST_P(HostPrefill, BreaksNoRuleByAnyFamily) {
   const Problem problem = Problem::parse(GetParam().text);
   const auto cases = few_cases(problem);
-  const std::string others[] = {"tiled"};
+  const std::string wgmma[] = {"wgmma", "wgrows"};
+  const std::string others[] = {"tiled", "wgmma", "wgrows"};
   for (const bool early_copies : {false, true}) {
     const HostBench bench({.target = checked_target(), .early_copies = early_copies});
     Verifier verifier(*bench.device, cases);
-    const Candidate tiled = default_candidate(problem, bench.device->info());
+    const Candidate tiled = default_candidate(problem, bench.device->info(), wgmma);
     EXPECT_EQ(tiled.family, "tiled");
     EXPECT_EQ(verify_on(bench, verifier, problem, tiled), "right") << tiled.text();
     if (early_copies) continue;  // the splits' copies are those of decode and verify

@@ -139,7 +139,10 @@ TEST(CandidateSpace, LeavesTheFamiliesOutThatHaveNeverBeenFaster) {
   EXPECT_EQ(names("verify/b1/q8/kv1-4096/h8x1/d512/invariant/contiguous/bf16", "sm_90a"),
             (Names{"splitkv"}));
   EXPECT_EQ(names("prefill/b1/q64/kv1-4096/h8x1/d512/contiguous/bf16", "sm_90a"),
-            (Names{"splitkv", "tiled"}));
+            (Names{"splitkv", "tiled", "wgmma"}));
+  constexpr const char* kChunk = "prefill/b1/q64/kv1-4096/h4x2/d256/w64/ring/bf16";
+  EXPECT_EQ(names(kChunk, "sm_90a"), (Names{"splitkv", "tiled", "wgrows"}));
+  EXPECT_EQ(names(kChunk, "sm_100a"), (Names{"splitkv", "tiled"}));
 }
 
 TEST(CandidateSpace, LimitsTheRowBlocksWhereALargerBlockRuns) {
@@ -410,14 +413,42 @@ TEST(DefaultCandidate, PrefillsInTheLargestTilesThatFit) {
   const char* const d512 = "prefill/b1/q2048/kv1-131072/h32x4/d512/contiguous/bf16";
   const char* const unified = "prefill/b1/q2048/kv1-131072/h32x4/d512/p64/unified-paged/bf16";
   const char* const d256 = "prefill/b1/q8192/kv1-131072/h32x16/d256/w1024/ring/bf16";
-  EXPECT_EQ(chosen("sm_90a", d512), "tiled/m64n64s1w8/x1");
-  EXPECT_EQ(chosen("sm_90a", unified), "tiled/m64n64s2w8/x1");
+  EXPECT_EQ(chosen("sm_90a", d512), "wgmma/m64n64s1w12/x1");
+  EXPECT_EQ(chosen("sm_90a", unified), "wgmma/m64n64s2w12/x1");
+  EXPECT_EQ(chosen("sm_90a", d256), "wgrows/m128n64s2w12/x132");
+  EXPECT_EQ(chosen("sm_100a", d512), "tiled/m64n64s1w8/x1");
   // Two of them on an SM.
-  EXPECT_EQ(chosen("sm_90a", d256), "tiled/m64n64s1w4/x1");
+  EXPECT_EQ(chosen("sm_100a", d256), "tiled/m64n64s1w4/x1");
   EXPECT_EQ(chosen("sm_80", d512), "tiled/m64n32s1w8/x1");
   EXPECT_EQ(chosen("sm_80", d256), "tiled/m128n64s1w8/x1");
   EXPECT_EQ(chosen("sm_89", d512), "tiled/m32n32s1w4/x1");
   EXPECT_EQ(chosen("sm_89", d256), "tiled/m64n64s1w4/x1");
+}
+
+// A launch has CTAs for the whole device, which take block after block, or one for each.
+TEST(DefaultCandidate, HasNoMoreCtasThanRowBlocks) {
+  const DeviceInfo device = architecture_limits("sm_90a");
+  const auto caps = [&](const char* problem) {
+    return split_caps(Problem::parse(problem), known_family("wgrows"), {128, 64, 2, 12}, device);
+  };
+  EXPECT_EQ(caps("prefill/b1/q8192/kv1-131072/h32x16/d256/contiguous/bf16"),
+            (std::vector{device.num_sms, 128 * 16}));
+  EXPECT_EQ(caps("prefill/b2/q65/kv1-4096/h32x16/d256/contiguous/bf16"), (std::vector{64}));
+}
+
+// A chunk of few rows shares its keys out among CTAs; of many rows it does not, nor in a batch.
+TEST(CandidateSpace, SplitsTheKeysOfSmallChunksOnly) {
+  const DeviceInfo device = architecture_limits("sm_90a");
+  const auto caps = [&](const char* problem) {
+    return split_caps(Problem::parse(problem), known_family("wgmma"), {64, 64, 1, 12}, device);
+  };
+  EXPECT_EQ(caps("prefill/b1/q64/kv1-131072/h32x4/d512/contiguous/bf16"), (std::vector{4, 2}));
+  EXPECT_EQ(caps("prefill/b1/q2048/kv1-131072/h32x4/d512/contiguous/bf16"), (std::vector{1}));
+  // Clusters of two have two CTAs for each split of a block.
+  EXPECT_EQ(split_caps(Problem::parse("prefill/b1/q64/kv1-131072/h32x4/d512/contiguous/bf16"),
+                       known_family("wgmma"), {128, 64, 1, 12}, device),
+            (std::vector{4, 2}));
+  EXPECT_EQ(caps("prefill/b4/q2048/kv1-131072/h32x4/d512/contiguous/bf16"), (std::vector{1}));
 }
 
 TEST(CandidateSpace, OfAPrefillIsSmall) {

@@ -111,6 +111,7 @@ TEST_P(SampleOfCandidates, Runs) {
   const CandidateSpace space = candidate_space(problem, device().info());
   std::vector<Candidate> sample;
   for (std::size_t i = 0; i < space.kept.size(); i += kEveryNth) sample.push_back(space.kept[i]);
+  sample.push_back(default_candidate(problem, device().info()));
   std::set<Variant> variants;
   for (const Candidate& one : sample) variants.insert(one.variant(problem));
   CompileStage stage(*store_, *compiles_, device().info().arch);

@@ -1,5 +1,5 @@
 // The wgmma family on the host device, against the reference in double and with all accesses
-// checked: verify steps of 17 to 128 packed rows.
+// checked: verify steps of 17 to 128 packed rows, and chunks of prefills.
 #include "tests/support/family_on_host.h"
 
 namespace attune {
@@ -54,6 +54,26 @@ INSTANTIATE_TEST_SUITE_P(
         FamilyProblem{"q7_unified_paged_softcap",
                       "verify/b1/q7/kv1-4096/h8x1/d512/full/softcap/p32/unified-paged/bf16",
                       "m64n32s3w12"}),
+    name_of_problem);
+
+// Chunks of prefills: three blocks of 64 rows, and of 128 rows one and a few rows more, which leave one
+// CTA of a cluster without any.
+class WgmmaPrefillHost : public WgmmaHost {};
+
+TEST_P(WgmmaPrefillHost, IsRightAndBreaksNoRule) {
+  std::vector<VerifyCase> cases = {case_of(problem_.seqlen_q - 3)};
+  cases.push_back(case_of(3 * config_.num_stages * config_.block_n + 17));
+  EXPECT_EQ(outcome_on(checked_target(), cases, {1}), "right");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Problems, WgmmaPrefillHost,
+    testing::Values(
+        FamilyProblem{"blocks", "prefill/b1/q70/kv1-4096/h2x1/d512/contiguous/bf16", "m64n64s1w12"},
+        FamilyProblem{"clusters", "prefill/b1/q70/kv1-4096/h2x1/d512/contiguous/bf16",
+                      "m128n64s1w12"},
+        FamilyProblem{"clusters_unified_paged",
+                      "prefill/b2/q18/kv1-4096/h8x1/d512/p64/unified-paged/bf16", "m128n64s2w12"}),
     name_of_problem);
 
 }  // namespace
