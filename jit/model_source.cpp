@@ -62,19 +62,16 @@ quantize_int4(const __grid_constant__ attune::QuantizeParams p) {{
 }}
 )";
 
-struct EpilogueNames {
-  std::string_view symbol, enumerator;
-};
-EpilogueNames names_of(LinearEpilogue epilogue) {
+std::string_view enumerator_of(LinearEpilogue epilogue) {
   switch (epilogue) {
     case LinearEpilogue::kStore:
-      return {"store", "kStore"};
+      return "kStore";
     case LinearEpilogue::kGeglu:
-      return {"geglu", "kGeglu"};
+      return "kGeglu";
     case LinearEpilogue::kSwiglu:
-      return {"swiglu", "kSwiglu"};
+      return "kSwiglu";
     case LinearEpilogue::kLogits:
-      return {"logits", "kLogits"};
+      return "kLogits";
   }
   throw InvalidArgument("unknown epilogue", fmt::format("value={}", static_cast<int>(epilogue)));
 }
@@ -95,10 +92,9 @@ Source linear_source(const KernelConfig& config, LinearEpilogue epilogue, Linear
   if (const auto limit = linear_limits(any, config)) {
     throw InvalidArgument("no linear kernel", limit->detail);
   }
-  const EpilogueNames names = names_of(epilogue);
   const bool int4 = weights == LinearWeights::kInt4;
   const std::string symbol =
-      fmt::format("linear_{}_{}_{}", int4 ? "int4" : "bf16", names.symbol, text_of(config));
+      fmt::format("linear_{}_{}_{}", name_of(weights), name_of(epilogue), text_of(config));
   return source_of(
       fmt::format(
           kLinearText, fmt::arg("block_m", config.block_m), fmt::arg("block_n", config.block_n),
@@ -106,8 +102,13 @@ Source linear_source(const KernelConfig& config, LinearEpilogue epilogue, Linear
           fmt::arg("params_bytes", sizeof(LinearParams)),
           fmt::arg("smem_bytes", linear_smem_bytes(config, weights)),
           fmt::arg("threads", config.num_warps * kWarpSize), fmt::arg("symbol", symbol),
-          fmt::arg("epilogue", names.enumerator), fmt::arg("weights", int4 ? "kInt4" : "kBf16")),
+          fmt::arg("epilogue", enumerator_of(epilogue)), fmt::arg("weights", int4 ? "kInt4" : "kBf16")),
       {symbol});
+}
+
+Source variant_source(const Variant& variant) {
+  if (!variant.is_linear()) return attention_source(variant);
+  return linear_source(variant.config, variant.epilogue, variant.weights);
 }
 
 Source quantize_source() {

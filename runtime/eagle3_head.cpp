@@ -1,7 +1,6 @@
 #include "runtime/eagle3_head.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -19,13 +18,6 @@
 #include "templates/prologue_plan.h"
 
 namespace attune {
-namespace {
-
-constexpr std::array kEpilogues = {LinearEpilogue::kStore, LinearEpilogue::kSwiglu,
-                                   LinearEpilogue::kLogits};
-
-}  // namespace
-
 struct Eagle3Head::State {
   // Makes all that can refuse the head or its options before `make_weights` is called.
   State(Engine& engine, const Eagle3Config& of, const Eagle3Options& asked,
@@ -33,6 +25,8 @@ struct Eagle3Head::State {
 
   void prepare_attention(Engine& engine);
   void make_memory();
+  // What the linear layers are.
+  std::vector<LinearShape> linear_shapes() const;
   struct Pass {
     DevicePtr feature, ids;  // of the new slots
     int rows;
@@ -93,7 +87,7 @@ Eagle3Head::State::State(Engine& engine, const Eagle3Config& of, const Eagle3Opt
     : device(engine.device()),
       config(of),
       options(asked),
-      linears(device, load, kEpilogues),
+      linears(engine, linear_shapes()),
       kernels(device, load, config.hidden_size) {
   if (options.max_tokens < 1 || options.max_rows < 1 || options.max_round < 1 ||
       options.max_round > kMaxVerifyTokens || options.max_tokens > kMaxRopePositions) {
@@ -135,6 +129,16 @@ void Eagle3Head::State::prepare_attention(Engine& engine) {
     problem.seqlen_q = options.max_rows;
     chunk = engine.prepare(problem.text());
   }
+}
+
+std::vector<LinearShape> Eagle3Head::State::linear_shapes() const {
+  const int hidden = config.hidden_size;
+  return {{hidden, config.num_taps() * config.target_hidden_size},
+          {qkv_width(config), 2 * hidden},
+          {hidden, config.num_q_heads * config.head_dim},
+          {config.intermediate_size, hidden, LinearEpilogue::kSwiglu},
+          {hidden, config.intermediate_size},
+          {config.draft_vocab_size, hidden, LinearEpilogue::kLogits}};
 }
 
 void Eagle3Head::State::make_memory() {

@@ -1,7 +1,6 @@
 #include "runtime/gemma4_model.h"
 
 #include <algorithm>
-#include <array>
 #include <functional>
 
 #include <fmt/format.h>
@@ -15,9 +14,6 @@
 
 namespace attune {
 namespace {
-
-constexpr std::array kEpilogues = {LinearEpilogue::kStore, LinearEpilogue::kGeglu,
-                                   LinearEpilogue::kLogits};
 
 void require_taps(const std::vector<int>& taps, int num_layers) {
   for (std::size_t i = 0; i < taps.size(); ++i) {
@@ -56,6 +52,8 @@ struct Gemma4Model::State {
         const LinearLayers::Load& load, const MakeWeights& make_weights);
 
   void make_activations();
+  // What the linear layers of each layer are, and of the head.
+  std::vector<LinearShape> linear_shapes() const;
   void step(Gemma4Session& session, bool is_prefill, int num_tokens, StreamHandle stream);
   void embed(int num_tokens, StreamHandle stream) const;
   void attend(Gemma4Session& session, int layer_idx, bool is_prefill, int num_tokens,
@@ -100,7 +98,7 @@ Gemma4Model::State::State(Engine& engine, const ModelConfig& of, Gemma4ModelOpti
     : device(engine.device()),
       config(served(of)),
       options(std::move(asked)),
-      linears(device, load, kEpilogues, options.weights),
+      linears(engine, linear_shapes(), options.weights),
       kernels(device, load, config.hidden_size()),
       attention(engine, config.geometry, options.attention) {
   require_taps(options.taps, config.num_layers());
@@ -117,6 +115,21 @@ int Gemma4Model::State::qkv_width(int layer_idx) const {
   const LayerGeometry& layer = config.layer(layer_idx);
   const int kv_parts = !layer.owns_cache(layer_idx) ? 0 : layer.k_eq_v ? 1 : 2;
   return layer.head_dim * (layer.num_q_heads + kv_parts * layer.num_kv_heads);
+}
+
+std::vector<LinearShape> Gemma4Model::State::linear_shapes() const {
+  const int hidden = config.hidden_size();
+  std::vector<LinearShape> shapes;
+  for (int idx = 0; idx < config.num_layers(); ++idx) {
+    const LayerGeometry& layer = config.layer(idx);
+    const int width = config.mlp_width(idx);
+    shapes.push_back({qkv_width(idx), hidden});
+    shapes.push_back({hidden, layer.num_q_heads * layer.head_dim});
+    shapes.push_back({width, hidden, LinearEpilogue::kGeglu});
+    shapes.push_back({hidden, width});
+  }
+  shapes.push_back({config.vocab_size, hidden, LinearEpilogue::kLogits});
+  return shapes;
 }
 
 void Gemma4Model::State::make_activations() {

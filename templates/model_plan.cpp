@@ -15,6 +15,29 @@ constexpr int kLeastOutputs = 8;
 
 }  // namespace
 
+std::size_t linear_weight_bytes(const LinearShape& shape) {
+  if (shape.weights == LinearWeights::kInt4) {
+    return static_cast<std::size_t>(int4_bytes(shape.weight_rows(), shape.in_features));
+  }
+  return std::size_t{kBytesPerElement} * static_cast<std::size_t>(shape.weight_rows()) *
+         static_cast<std::size_t>(shape.in_features);
+}
+
+std::optional<KernelConfig> default_linear_config(int tokens, LinearWeights weights,
+                                                  int max_smem_bytes) {
+  constexpr int kMostStages = 4;
+  KernelConfig config{.block_m = tokens, .block_n = 16, .num_stages = 1, .num_warps = kLinearWarps};
+  for (const int block_n : {48, 32, 16}) {
+    config.block_n = block_n;
+    for (config.num_stages = kMostStages; config.num_stages >= 2; --config.num_stages) {
+      if (linear_smem_bytes(config, weights) <= max_smem_bytes) return config;
+    }
+  }
+  config.num_stages = 1;
+  if (linear_smem_bytes(config, weights) <= max_smem_bytes) return config;
+  return std::nullopt;
+}
+
 std::optional<Unsupported> linear_limits(const LinearShape& shape, const KernelConfig& config) {
   if (config.block_m != 8 && config.block_m != kMaxLinearTokens) {
     return Unsupported{fmt::format("block_m={} is neither 8 nor 16", config.block_m)};
