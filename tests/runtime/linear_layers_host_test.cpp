@@ -1,8 +1,10 @@
 // Linear layers served by an engine on the host device: winners, misses, and swaps.
 #include "runtime/linear_layers.h"
 
+#include <algorithm>
 #include <array>
 #include <memory>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -13,10 +15,10 @@
 #include "jit/host_device.h"
 #include "jit/model_source.h"
 #include "tests/runtime/background_fixture.h"
-#include "tests/support/model_run.h"
 #include "tests/support/naming_device.h"
 #include "tests/support/require_cxx.h"
 #include "tuner/compile_stage.h"
+#include "tuner/reference.h"
 #include "tuner/space.h"
 #include "tuner/timer.h"
 
@@ -65,22 +67,32 @@ class LinearLayersHostTest : public HostCompilerTest {
   // What `layers` give for the first tokens of a seeded input; its kernels go to `symbols`.
   std::vector<std::uint16_t> run(const LinearLayers& layers, const LinearShape& shape,
                                  int num_tokens, Symbols* symbols = nullptr) {
-    const DeviceArray<std::uint16_t> weights(
-        *device_, random_bf16(std::size_t(1) * shape.weight_rows() * shape.in_features, 3));
-    const DeviceArray<std::uint16_t> input(
-        *device_, random_bf16(std::size_t(1) * num_tokens * shape.in_features, 4));
-    const DeviceArray<std::uint16_t> out(*device_, std::size_t(1) * num_tokens * shape.out_features,
-                                         kModelPoison);
+    const DeviceMem weights = noise(std::size_t{1} * shape.weight_rows() * shape.in_features);
+    const DeviceMem input = noise(std::size_t{1} * num_tokens * shape.in_features);
+    std::vector<std::uint16_t> out(std::size_t{1} * num_tokens * shape.out_features);
+    const DeviceMem out_memory = device_->allocate(out.size() * kBytesPerElement);
     const Symbols launched = device_->launched_by([&] {
       layers.run(shape,
                  {.weights = weights.ptr(),
                   .input = input.ptr(),
-                  .out = out.ptr(),
+                  .out = out_memory.ptr(),
                   .num_tokens = num_tokens},
                  nullptr);
     });
+    device_->copy_to_host(std::as_writable_bytes(std::span(out)), out_memory.ptr(), nullptr);
     if (symbols != nullptr) *symbols = launched;
-    return out.read();
+    return out;
+  }
+  // Of any size the first numbers are the same.
+  DeviceMem noise(std::size_t count) {
+    std::mt19937 bits(3);
+    std::vector<std::uint16_t> values(count);
+    for (std::uint16_t& one : values) {
+      one = float_to_bf16(static_cast<float>(bits() % 4096) / 1024.0f - 2.0f);
+    }
+    DeviceMem memory = device_->allocate(count * kBytesPerElement);
+    device_->copy_to_device(memory.ptr(), std::as_bytes(std::span(values)), nullptr);
+    return memory;
   }
 
   Options options;

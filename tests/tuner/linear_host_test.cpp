@@ -1,9 +1,11 @@
 // Linear layers on the host device: verified, wrong ones rejected, and tuned in worker processes.
+#include <algorithm>
 #include <cstdlib>
 #include <set>
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "jit/compile_pool.h"
