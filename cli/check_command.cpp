@@ -93,8 +93,8 @@ CompiledVariants compile_all(const Workplace& workplace, const CheckFlags& flags
 
 // One candidate on one device.
 std::optional<CheckRow> check_one(Device& device, CandidateVerifier& verifier,
-                                  const Problem& problem,
-                                  const Candidate& candidate, const CompiledVariants& compiled) {
+                                  const Problem& problem, const Candidate& candidate,
+                                  const CompiledVariants& compiled) {
   const Variant variant = candidate.variant(problem);
   const auto found = compiled.find(variant);
   if (found == compiled.end()) return std::nullopt;  // interrupted

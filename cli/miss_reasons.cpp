@@ -93,8 +93,7 @@ std::vector<std::string> differing_fields(const Problem& asked, const Problem& t
   compare("tokens", asked.linear_tokens, tuned.linear_tokens, &differences);
   compare("out_features", asked.linear.out_features, tuned.linear.out_features, &differences);
   compare("in_features", asked.linear.in_features, tuned.linear.in_features, &differences);
-  compare("epilogue", name_of(asked.linear.epilogue), name_of(tuned.linear.epilogue),
-          &differences);
+  compare("epilogue", name_of(asked.linear.epilogue), name_of(tuned.linear.epilogue), &differences);
   compare("weights", name_of(asked.linear.weights), name_of(tuned.linear.weights), &differences);
   return differences;
 }

@@ -269,8 +269,8 @@ PresetLinear parse_linear(const Reader& reader, const YAML::Node& node) {
     linear.tokens.push_back(tokens);
   }
   for (const YAML::Node& item : reader.list(fields.get("weights"), weights_key)) {
-    linear.weights.push_back(named(reader, item, weights_key,
-                                   std::array{LinearWeights::kBf16, LinearWeights::kInt4}));
+    linear.weights.push_back(
+        named(reader, item, weights_key, std::array{LinearWeights::kBf16, LinearWeights::kInt4}));
   }
   const YAML::Node& layers = fields.get("layers");
   if (!layers.IsSequence() || layers.size() == 0) fields.fail("layers", "is not a list of layers");

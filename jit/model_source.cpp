@@ -96,13 +96,14 @@ Source linear_source(const KernelConfig& config, LinearEpilogue epilogue, Linear
   const std::string symbol =
       fmt::format("linear_{}_{}_{}", name_of(weights), name_of(epilogue), text_of(config));
   return source_of(
-      fmt::format(
-          kLinearText, fmt::arg("block_m", config.block_m), fmt::arg("block_n", config.block_n),
-          fmt::arg("num_stages", config.num_stages), fmt::arg("num_warps", config.num_warps),
-          fmt::arg("params_bytes", sizeof(LinearParams)),
-          fmt::arg("smem_bytes", linear_smem_bytes(config, weights)),
-          fmt::arg("threads", config.num_warps * kWarpSize), fmt::arg("symbol", symbol),
-          fmt::arg("epilogue", enumerator_of(epilogue)), fmt::arg("weights", int4 ? "kInt4" : "kBf16")),
+      fmt::format(kLinearText, fmt::arg("block_m", config.block_m),
+                  fmt::arg("block_n", config.block_n), fmt::arg("num_stages", config.num_stages),
+                  fmt::arg("num_warps", config.num_warps),
+                  fmt::arg("params_bytes", sizeof(LinearParams)),
+                  fmt::arg("smem_bytes", linear_smem_bytes(config, weights)),
+                  fmt::arg("threads", config.num_warps * kWarpSize), fmt::arg("symbol", symbol),
+                  fmt::arg("epilogue", enumerator_of(epilogue)),
+                  fmt::arg("weights", int4 ? "kInt4" : "kBf16")),
       {symbol});
 }
 

@@ -82,8 +82,8 @@ std::vector<double> row_values(const LinearInputs& inputs, int row) {
     const int group = i % kInt4Columns / kInt4GroupColumns;
     const Int4Place place = int4_place(group, i % kInt4GroupColumns);
     const std::byte* panel =
-        &inputs.packed[(std::size_t{1} * (i / kInt4Columns) * inputs.num_rows + row) *
-                       kInt4RowBytes];
+        &inputs
+             .packed[(std::size_t{1} * (i / kInt4Columns) * inputs.num_rows + row) * kInt4RowBytes];
     const auto number = static_cast<int>(word_at(panel + place.word) >> place.bit & 15);
     std::uint16_t scale = 0;
     std::memcpy(&scale, panel + kInt4ScalesOffset + group * kBytesPerElement, sizeof scale);
@@ -92,9 +92,7 @@ std::vector<double> row_values(const LinearInputs& inputs, int row) {
   return values;
 }
 
-double round_bf16(double value) {
-  return bf16_to_float(float_to_bf16(static_cast<float>(value)));
-}
+double round_bf16(double value) { return bf16_to_float(float_to_bf16(static_cast<float>(value))); }
 
 double activated(LinearEpilogue epilogue, double gate) {
   if (epilogue == LinearEpilogue::kSwiglu) return gate / (1 + std::exp(-gate));
@@ -192,9 +190,9 @@ LinearOutput LinearReference::output(int token, int output, float softcap) const
   const Sum& second = sum(token, output + shape_.out_features);
   const double gate = round_bf16(first.value), up = round_bf16(second.value);
   const double bent = round_bf16(activated(shape_.epilogue, gate));
-  return {bent * up, 3 * kBf16Step * std::abs(gate * up) +
-                         2 * kSumTolerance * (first.size * std::abs(up) +
-                                              second.size * std::abs(gate))};
+  return {bent * up,
+          3 * kBf16Step * std::abs(gate * up) +
+              2 * kSumTolerance * (first.size * std::abs(up) + second.size * std::abs(gate))};
 }
 
 }  // namespace attune

@@ -19,10 +19,10 @@ constexpr int kLinearPeriod = 257;
 // W and x of a problem as host values. bf16 is held as its 16 bits.
 struct LinearInputs {
   Problem problem;
-  int num_rows = 0;                   // of W before they repeat: all, or kLinearPeriod
-  std::vector<std::uint16_t> input;   // [linear_tokens, in_features]
-  std::vector<std::uint16_t> rows;    // bf16 [num_rows, in_features]; empty where they are packed
-  std::vector<std::byte> packed;      // [panels, num_rows, kInt4RowBytes] (linear_config.h)
+  int num_rows = 0;                  // of W before they repeat: all, or kLinearPeriod
+  std::vector<std::uint16_t> input;  // [linear_tokens, in_features]
+  std::vector<std::uint16_t> rows;   // bf16 [num_rows, in_features]; empty where they are packed
+  std::vector<std::byte> packed;     // [panels, num_rows, kInt4RowBytes] (linear_config.h)
 };
 // `seed` fixes the data.
 LinearInputs linear_inputs(const Problem& problem, std::uint64_t seed);

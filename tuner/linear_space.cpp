@@ -35,8 +35,9 @@ std::optional<std::string> reason_against(const Problem& problem, const DeviceIn
   for (const Candidate& other : all) {
     const KernelConfig& config = other.config;
     if (one.num_stages == 1 && config.num_stages > 1) {
-      return fmt::format("num_stages=1: a slot is filled while another is worked on, and {} has room",
-                         text_of(config));
+      return fmt::format(
+          "num_stages=1: a slot is filled while another is worked on, and {} has room",
+          text_of(config));
     }
     if (config.block_n < one.block_n && config.num_stages == one.num_stages &&
         passes_of(problem, config, device) == passes) {

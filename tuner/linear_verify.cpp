@@ -39,9 +39,9 @@ LinearVerifier::LinearVerifier(Device& device, const Problem& problem, std::uint
   for (const int num_tokens : {all, all / 2 + 1, 1}) {
     const bool caps = problem.linear.epilogue == LinearEpilogue::kLogits && num_tokens < all;
     Case one{num_tokens, caps ? kSoftcap : 0.0f, {}};
-    const auto rows = std::as_bytes(std::span(inputs_.input))
-                          .first(std::size_t{kBytesPerElement} * num_tokens *
-                                 problem.linear.in_features);
+    const auto rows =
+        std::as_bytes(std::span(inputs_.input))
+            .first(std::size_t{kBytesPerElement} * num_tokens * problem.linear.in_features);
     one.input = device.allocate(rows.size() + kNanBytes);
     device.fill_bytes(one.input.ptr(), kPoison, one.input.bytes(), stream_.get());
     device.copy_to_device(one.input.ptr(), rows, stream_.get());
@@ -185,9 +185,8 @@ std::variant<Admission, Rejection> LinearVerifier::verify(const AttentionKernels
                                                           const Candidate& candidate) {
   Admission admission;
   admission.reference = kLinearReferenceName;
-  const LinearKernel linear{
-      kernels.split, candidate.config, problem_.linear,
-      plan_linear(problem_.linear, candidate.config, device_.info().num_sms)};
+  const LinearKernel linear{kernels.split, candidate.config, problem_.linear,
+                            plan_linear(problem_.linear, candidate.config, device_.info().num_sms)};
   try {
     std::optional<Bytes> first_token;
     float softcap = cases_.front().softcap;

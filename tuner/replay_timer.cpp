@@ -57,10 +57,10 @@ Timing ReplayTimer::measure(const AttentionKernels& kernels, const Candidate& ca
   }
   Timing timing = sample(known->second, options);
   if (timing.num_samples == 0) {
-    throw Error("no usable time sample",
-                fmt::format("candidate={} {} samples={}", candidate.text(), what,
-                            options.max_samples),
-                "check the device's clock with 'attune doctor'");
+    throw Error(
+        "no usable time sample",
+        fmt::format("candidate={} {} samples={}", candidate.text(), what, options.max_samples),
+        "check the device's clock with 'attune doctor'");
   }
   return timing;
 }

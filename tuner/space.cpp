@@ -338,7 +338,8 @@ CandidateSpace candidate_space(const Problem& problem, const DeviceInfo& device,
     }
   }
   if (problem.is_linear()) {
-    for (const Survivor& one : survivors) space.kept.push_back({std::string(one.family->name), one.config, 1});
+    for (const Survivor& one : survivors)
+      space.kept.push_back({std::string(one.family->name), one.config, 1});
     drop_poor_linear(problem, device, &space);
     return space;
   }
@@ -388,13 +389,13 @@ Candidate default_candidate(const Problem& problem, const DeviceInfo& device,
   const CandidateSpace space = candidate_space(problem, device, disabled);
   if (space.kept.empty()) refuse_if_only_disabled(problem, device, disabled);
   if (space.kept.empty()) {
-    throw InvalidArgument(
-        "no kernel can compute the problem on this device",
-        fmt::format("{} on {} ({}): {}", problem.text(), device.name, device.arch,
-                    table_of_reasons(space.pruned)),
-        problem.is_linear() ? "use bf16 weights, or a GPU of sm_90 or later"
-                            : "use a device with more shared memory, or a smaller head_dim or "
-                              "seqlen_q");
+    throw InvalidArgument("no kernel can compute the problem on this device",
+                          fmt::format("{} on {} ({}): {}", problem.text(), device.name, device.arch,
+                                      table_of_reasons(space.pruned)),
+                          problem.is_linear()
+                              ? "use bf16 weights, or a GPU of sm_90 or later"
+                              : "use a device with more shared memory, or a smaller head_dim or "
+                                "seqlen_q");
   }
   if (problem.is_linear()) return default_linear_candidate(problem, space, device);
   const int rows = problem.num_rows();

@@ -25,8 +25,8 @@ double linear_bytes(const Problem& problem) {
   const LinearShape& shape = problem.linear;
   const int out_bytes = shape.epilogue == LinearEpilogue::kLogits ? 4 : kBytesPerElement;
   return static_cast<double>(linear_weight_bytes(shape)) +
-         problem.linear_tokens *
-             (double{kBytesPerElement} * shape.in_features + double(out_bytes) * shape.out_features);
+         problem.linear_tokens * (double{kBytesPerElement} * shape.in_features +
+                                  double(out_bytes) * shape.out_features);
 }
 
 }  // namespace

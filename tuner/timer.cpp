@@ -114,8 +114,8 @@ struct AttentionTimer::State {
       workspace = DeviceMem();
       workspace = device.allocate(plan.workspace_bytes());
     }
-    reserve(set, set.bytes * sets_in_turn(set, replays.rotation_bytes(),
-                                          replays.sizes().max_launches));
+    reserve(set,
+            set.bytes * sets_in_turn(set, replays.rotation_bytes(), replays.sizes().max_launches));
     if (workspace.ptr() != old_workspace || pool.ptr() != old_pool || mixes != captured_for) {
       replays.forget();
       captured_for = mixes;

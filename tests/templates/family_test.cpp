@@ -335,7 +335,8 @@ TEST(Families, OfferEveryConfigOfALinearLayer) {
       EXPECT_FALSE(family.supports(problem, config)) << text_of(config);
       EXPECT_EQ(config.block_m, tokens);
     }
-    EXPECT_TRUE(family.supports(problem, {24 - tokens, 48, 2, 8}));  // of the other number of tokens
+    EXPECT_TRUE(
+        family.supports(problem, {24 - tokens, 48, 2, 8}));  // of the other number of tokens
     EXPECT_TRUE(family.supports(problem, {tokens, 48, 2, 4}));
     EXPECT_TRUE(family.supports(problem, {tokens, 40, 2, 8}));
   }

@@ -262,8 +262,11 @@ TEST(ProblemValidate, RefusesFieldsOfTheOtherKind) {
   EXPECT_NO_THROW(linear.validate());
   for (const auto& mutate : std::vector<void (*)(Problem&)>{
            [](Problem& p) { p.batch = 2; }, [](Problem& p) { p.seqlen_q = 2; },
-           [](Problem& p) { p.kv = {1, 2}; }, [](Problem& p) { p.head_dim = 64; },
-           [](Problem& p) { p.softcap = true; }, [](Problem& p) { p.invariant = true; }}) {
+           [](Problem& p) {
+             p.kv = {1, 2};
+           },
+           [](Problem& p) { p.head_dim = 64; }, [](Problem& p) { p.softcap = true; },
+           [](Problem& p) { p.invariant = true; }}) {
     Problem mixed = linear;
     mutate(mixed);
     expect_invalid(mixed, "a linear layer has nothing of attention");

@@ -54,9 +54,8 @@ std::string verdict(const HostBench& bench, CandidateVerifier& verifier, const P
 // More rows than repeat, a last panel that is not whole, CTAs of unequal shares.
 TEST(LinearVerify, AdmitsTheTemplateOfEveryEpilogue) {
   const HostBench bench({.target = checked_target()});
-  for (const char* text :
-       {"linear/m8/n301/k328/store/bf16", "linear/m16/n150/k264/geglu/int4",
-        "linear/m8/n150/k72/swiglu/bf16", "linear/m16/n301/k520/logits/bf16"}) {
+  for (const char* text : {"linear/m8/n301/k328/store/bf16", "linear/m16/n150/k264/geglu/int4",
+                           "linear/m8/n150/k72/swiglu/bf16", "linear/m16/n301/k520/logits/bf16"}) {
     const Problem problem = Problem::parse(text);
     const auto verifier = make_verifier(*bench.device, problem, 1);
     const Candidate candidate{"linear", {problem.linear_tokens, 32, 2, kLinearWarps}, 1};

@@ -90,7 +90,8 @@ TEST(LinearSpace, OneSlotIsTriedWhereTwoFindNoRoom) {
 TEST(LinearSpace, AQuickTuneHasTheMostPromisingAndTheDefault) {
   const DeviceInfo device = architecture_limits("sm_90a");
   const SearchPlan quick = plan_search(kGeglu, device, Effort::kQuick);
-  EXPECT_LT(quick.space.kept.size(), plan_search(kGeglu, device, Effort::kNormal).space.kept.size());
+  EXPECT_LT(quick.space.kept.size(),
+            plan_search(kGeglu, device, Effort::kNormal).space.kept.size());
   EXPECT_EQ(std::count(quick.space.kept.begin(), quick.space.kept.end(), quick.default_candidate),
             1);
   const auto order = ranked(kGeglu, candidate_space(kGeglu, device).kept, device);
@@ -121,17 +122,16 @@ double sum_of(const LinearInputs& inputs, int token, int row) {
   fill_weights(inputs, 0, &weights);
   double sum = 0;
   for (int column = 0; column < shape.in_features; ++column) {
-    const double x = bf16_to_float(
-        inputs.input[static_cast<std::size_t>(token * shape.in_features + column)]);
+    const double x =
+        bf16_to_float(inputs.input[static_cast<std::size_t>(token * shape.in_features + column)]);
     double weight = 0;
     if (shape.weights == LinearWeights::kBf16) {
       const auto* rows = reinterpret_cast<const std::uint16_t*>(weights.data());
       weight = bf16_to_float(rows[row * shape.in_features + column]);
     } else {
       // Chunk q + 4 h, word g % 4 for group g = 4 h + g % 4; columns 8 q to 8 q + 7.
-      const std::byte* panel =
-          &weights[static_cast<std::size_t>((column / 256 * shape.weight_rows() + row) *
-                                            kInt4RowBytes)];
+      const std::byte* panel = &weights[static_cast<std::size_t>(
+          (column / 256 * shape.weight_rows() + row) * kInt4RowBytes)];
       const int group = column % 256 / 32, in_group = column % 32;
       const int byte = (in_group / 8 + 4 * (group / 4)) * 16 + group % 4 * 4;
       const auto word = *reinterpret_cast<const std::uint32_t*>(panel + byte);
