@@ -57,14 +57,6 @@ std::string text_of(const LinearShape& shape) {
   return fmt::format("{}x{}{}", shape.out_features, shape.in_features, epilogue->first);
 }
 
-std::size_t weight_bytes(const LinearShape& shape) {
-  if (shape.weights == LinearWeights::kInt4) {
-    return static_cast<std::size_t>(int4_bytes(shape.weight_rows(), shape.in_features));
-  }
-  return std::size_t{kBytesPerElement} * static_cast<std::size_t>(shape.weight_rows()) *
-         static_cast<std::size_t>(shape.in_features);
-}
-
 std::vector<KernelConfig> configs(const DeviceInfo& device, LinearWeights weights) {
   std::vector<KernelConfig> all;
   for (const int block_m : {1, 8, 16}) {
@@ -94,7 +86,7 @@ class LinearBench {
         stream_(device.create_stream()) {}
 
   void run(const LinearShape& shape) {
-    const std::size_t bytes = weight_bytes(shape);
+    const std::size_t bytes = linear_weight_bytes(shape);
     const int num_sets = static_cast<int>(kColdBytes / bytes) + 2;
     const DeviceMem weights = noise(bytes * static_cast<std::size_t>(num_sets));
     const DeviceMem input = noise(std::size_t{2} * kMaxLinearTokens * shape.in_features);
@@ -120,9 +112,9 @@ class LinearBench {
         const std::vector<double> times = samples(graph, launches);
         const double median = times[times.size() / 2];
         fmt::print("{},{},{},{},{:.2f},{:.2f},{:.2f},{:.1f}\n", text_of(shape),
-                   shape.weights == LinearWeights::kInt4 ? "int4" : "bf16", text_of(config),
-                   num_tokens, median, times[times.size() * 3 / 4] - times[times.size() / 4],
-                   floor_us, 100 * floor_us / median);
+                   name_of(shape.weights), text_of(config), num_tokens, median,
+                   times[times.size() * 3 / 4] - times[times.size() / 4], floor_us,
+                   100 * floor_us / median);
         std::fflush(stdout);
       }
     }

@@ -12,7 +12,7 @@
 #include "cli/model_bench.h"
 #include "cli/model_flags.h"
 #include "common/error.h"
-#include "jit/source.h"
+#include "jit/model_source.h"
 #include "runtime/dispatch.h"
 #include "tuner/select.h"
 #include "tuner/space.h"
@@ -145,14 +145,32 @@ class Bench {
     if (!is_default) require_right(problem, kernels, fallback);
     const std::vector<int>& last = batches.back();
     const int longest = flags_.lengths.empty() ? 0 : *std::max_element(last.begin(), last.end());
-    AttentionTimer timer(*device_, *compiler_, problem, longest);
+    const Measure measure = measure_of(problem, longest);
     for (const std::vector<int>& kv_lens : batches) {
-      BenchPoint point{kv_lens, timer.measure(timed_kernels, timed, kv_lens), {}};
-      point.fallback = is_default ? point.served : timer.measure(kernels, fallback, kv_lens);
+      BenchPoint point{kv_lens, measure(timed_kernels, timed, kv_lens), {}};
+      point.fallback = is_default ? point.served : measure(kernels, fallback, kv_lens);
       row.points.push_back(std::move(point));
     }
     if (flags_.register_rule) audit(last.front(), &row);
     outcome_.rows.push_back(std::move(row));
+  }
+
+  // Times a candidate of the problem at lengths up to `longest`, which a linear layer has none of.
+  using Measure = std::function<Timing(const AttentionKernels&, const Candidate&,
+                                       const std::vector<int>& kv_lens)>;
+  Measure measure_of(const Problem& problem, int longest) {
+    const std::string& arch = device_->info().arch;
+    if (problem.is_linear()) {
+      const std::shared_ptr<CandidateTimer> timer =
+          make_timer(*device_, compiler_->compile(probe_source(arch), arch), problem);
+      return [timer](const auto& kernels, const auto& candidate, const auto& kv_lens) {
+        return timer->judge(kernels, candidate, kv_lens.front(), {});
+      };
+    }
+    const auto timer = std::make_shared<AttentionTimer>(*device_, *compiler_, problem, longest);
+    return [timer](const auto& kernels, const auto& candidate, const auto& kv_lens) {
+      return timer->measure(kernels, candidate, kv_lens);
+    };
   }
 
   // No time without a passed correctness check. Its cases serve the next problem too where that
@@ -164,8 +182,7 @@ class Bench {
     shape.kv = {1, 1};
     if (verifier_ == nullptr || shape != verified_shape_) {
       verifier_.reset();
-      verify_cases_ = verify_cases(problem, kVerifySeed);
-      verifier_ = std::make_unique<Verifier>(*device_, verify_cases_);
+      verifier_ = make_verifier(*device_, problem, kVerifySeed);
       verified_shape_ = shape;
     }
     const auto outcome = verifier_->verify(kernels, candidate);
@@ -178,7 +195,7 @@ class Bench {
 
   AttentionKernels load(const Problem& problem, const Candidate& candidate) {
     const Variant variant = candidate.variant(problem);
-    const Source source = attention_source(variant);
+    const Source source = variant_source(variant);
     const std::string& arch = device_->info().arch;
     auto binary = store_->find_binary(compiler_->key(source, arch));
     if (!binary) binary = compiler_->compile(source, arch);
@@ -204,8 +221,7 @@ class Bench {
   CompilePoolOptions pool_options_;
   IsolatedMeasureOptions measure_options_;
   Problem verified_shape_;
-  std::vector<VerifyCase> verify_cases_;
-  std::unique_ptr<Verifier> verifier_;
+  std::unique_ptr<CandidateVerifier> verifier_;
   BenchOutcome outcome_;
 };
 

@@ -23,8 +23,8 @@ bool is_mixed(std::span<const int> kv_lens) {
 
 Json point_json(const BenchRow& row, const BenchPoint& point, const Ceilings& ceilings) {
   const double us = point.served.median_us;
-  const double bytes = attention_bytes(row.problem, point.kv_lens);
-  const double flops = attention_flops(row.problem, point.kv_lens);
+  const double bytes = problem_bytes(row.problem, point.kv_lens);
+  const double flops = problem_flops(row.problem, point.kv_lens);
   const double floor = floor_us(row.problem, point.kv_lens, ceilings);
   Json json;
   if (is_mixed(point.kv_lens)) {

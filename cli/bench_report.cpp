@@ -23,8 +23,8 @@ std::string points_text(const BenchRow& row, const Ceilings& ceilings) {
   for (const BenchPoint& point : row.points) {
     const double us = point.served.median_us;
     const double floor = floor_us(row.problem, point.kv_lens, ceilings);
-    const double gigabytes_per_s = attention_bytes(row.problem, point.kv_lens) / us * 1e-3;
-    const double tflops = attention_flops(row.problem, point.kv_lens) / us * 1e-6;
+    const double gigabytes_per_s = problem_bytes(row.problem, point.kv_lens) / us * 1e-3;
+    const double tflops = problem_flops(row.problem, point.kv_lens) / us * 1e-6;
     table.add_row({lengths_text(point.kv_lens), time_text(us), time_text(point.served.spread_us),
                    fmt::format("{:.0f}", gigabytes_per_s), fmt::format("{:.1f}", tflops),
                    time_text(floor), fmt::format("{:.0f}", floor / us * 100),
@@ -77,8 +77,8 @@ std::string audit_text(const BenchRow& row) {
 }  // namespace
 
 double floor_us(const Problem& problem, std::span<const int> kv_lens, const Ceilings& ceilings) {
-  return 1e6 * std::max(attention_bytes(problem, kv_lens) / ceilings.read_bytes_per_s,
-                        attention_flops(problem, kv_lens) / ceilings.tensor_flops_per_s);
+  return 1e6 * std::max(problem_bytes(problem, kv_lens) / ceilings.read_bytes_per_s,
+                        problem_flops(problem, kv_lens) / ceilings.tensor_flops_per_s);
 }
 
 std::string lengths_text(std::span<const int> kv_lens) {

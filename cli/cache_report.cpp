@@ -39,7 +39,7 @@ std::string rejection_lines(const StoredProblem& stored) {
 std::string points_text(const Winner& winner) {
   Table table({{"kv_len"}, {"time_us"}, {"+/-"}, {"GB/s"}, {"samples"}});
   for (const Measurement& point : winner.measurements) {
-    const double bytes = attention_bytes(winner.problem, point.kv_len);
+    const double bytes = problem_bytes(winner.problem, point.kv_len);
     table.add_row(
         {std::to_string(point.kv_len), time_text(point.median_us), time_text(point.spread_us),
          fmt::format("{:.0f}", bytes / point.median_us * 1e-3), std::to_string(point.num_samples)});

@@ -15,7 +15,7 @@
 #include "common/error.h"
 #include "jit/host/host_info.h"
 #include "jit/host_device.h"
-#include "jit/source.h"
+#include "jit/model_source.h"
 #include "tuner/space.h"
 #include "tuner/verify.h"
 
@@ -76,7 +76,7 @@ CompiledVariants compile_all(const Workplace& workplace, const CheckFlags& flags
   variants.erase(std::unique(variants.begin(), variants.end()), variants.end());
   std::vector<CompileJob> jobs;
   for (std::size_t i = 0; i < variants.size(); ++i) {
-    jobs.push_back({i, attention_source(variants[i]), arch});
+    jobs.push_back({i, variant_source(variants[i]), arch});
   }
   CompiledVariants compiled;
   CompilePool pool(options);
@@ -92,8 +92,9 @@ CompiledVariants compile_all(const Workplace& workplace, const CheckFlags& flags
 }
 
 // One candidate on one device.
-std::optional<CheckRow> check_one(Device& device, Verifier& verifier, const Problem& problem,
-                                  const Candidate& candidate, const CompiledVariants& compiled) {
+std::optional<CheckRow> check_one(Device& device, CandidateVerifier& verifier,
+                                  const Problem& problem, const Candidate& candidate,
+                                  const CompiledVariants& compiled) {
   const Variant variant = candidate.variant(problem);
   const auto found = compiled.find(variant);
   if (found == compiled.end()) return std::nullopt;  // interrupted
@@ -130,17 +131,16 @@ int check(const Workplace& workplace, const CheckFlags& flags) {
   outcome.target = target.text();
   const auto compiled =
       compile_all(workplace, flags, target.text(), problem, candidates, progress, interrupt);
-  const std::vector<VerifyCase> cases = verify_cases(problem, kVerifySeed);
   const std::size_t total = candidates.size() * (flags.early_copies ? 2 : 1);
   for (const bool early : {false, true}) {
     if (early && !flags.early_copies) continue;
     // In a debugger one CTA after the other is easier to follow.
     const auto device = open_host_device(
         {.target = target, .num_workers = flags.debug ? 1 : 0, .early_copies = early});
-    Verifier verifier(*device, cases);
+    const auto verifier = make_verifier(*device, problem, kVerifySeed);
     for (const Candidate& candidate : candidates) {
       if (interrupt.requested()) break;
-      auto row = check_one(*device, verifier, problem, candidate, compiled);
+      auto row = check_one(*device, *verifier, problem, candidate, compiled);
       if (!row) continue;
       row->early_copies = early;
       outcome.rows.push_back(std::move(*row));

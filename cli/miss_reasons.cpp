@@ -90,6 +90,11 @@ std::vector<std::string> differing_fields(const Problem& asked, const Problem& t
   compare("page_size", asked.page_size, tuned.page_size, &differences);
   compare("kv_layout", name_of(asked.kv_layout), name_of(tuned.kv_layout), &differences);
   compare("dtype", name_of(asked.dtype), name_of(tuned.dtype), &differences);
+  compare("tokens", asked.linear_tokens, tuned.linear_tokens, &differences);
+  compare("out_features", asked.linear.out_features, tuned.linear.out_features, &differences);
+  compare("in_features", asked.linear.in_features, tuned.linear.in_features, &differences);
+  compare("epilogue", name_of(asked.linear.epilogue), name_of(tuned.linear.epilogue), &differences);
+  compare("weights", name_of(asked.linear.weights), name_of(tuned.linear.weights), &differences);
   return differences;
 }
 

@@ -19,8 +19,11 @@
 namespace attune {
 namespace {
 
-constexpr std::array<std::string_view, 5> kPresetKeys = {"model", "dtype", "batch", "seqlen_q",
-                                                         "layers"};
+constexpr std::array<std::string_view, 6> kPresetKeys = {"model",    "dtype",  "batch",
+                                                         "seqlen_q", "layers", "linear"};
+constexpr std::array<std::string_view, 3> kLinearKeys = {"tokens", "weights", "layers"};
+constexpr std::array<std::string_view, 4> kLinearLayerKeys = {"name", "out_features", "in_features",
+                                                              "epilogue"};
 constexpr std::array<std::string_view, 10> kLayerKeys = {
     "name",      "num_q_heads", "num_kv_heads", "head_dim",  "window",
     "kv_layout", "page_size",   "invariant",    "kv_ranges", "prefill"};
@@ -222,6 +225,63 @@ PresetLayer parse_layer(const Reader& reader, const YAML::Node& node, const std:
   return layer;
 }
 
+// The one of `values` that a word names.
+template <typename Enum, std::size_t N>
+Enum named(const Reader& reader, const YAML::Node& node, const std::string& key,
+           const std::array<Enum, N>& values) {
+  const std::string text = reader.word(node, key);
+  std::vector<std::string_view> names;
+  for (const Enum value : values) {
+    if (name_of(value) == text) return value;
+    names.push_back(name_of(value));
+  }
+  reader.fail(node.Mark(), key, unknown_word(text, names));
+}
+
+LinearShape parse_linear_layer(const Reader& reader, const YAML::Node& node,
+                               const std::string& key) {
+  const Fields fields(reader, node, key, kLinearLayerKeys);
+  fields.word("name");  // for people
+  LinearShape shape;
+  shape.out_features = fields.number("out_features", 1, kMaxLinearFeatures);
+  shape.in_features = fields.number("in_features", 8, kMaxLinearFeatures);
+  if (shape.in_features % 8 != 0) {
+    fields.fail("in_features", fmt::format("{} is no multiple of 8", shape.in_features));
+  }
+  if (const YAML::Node* epilogue = fields.find("epilogue")) {
+    constexpr std::array kKnown = {LinearEpilogue::kStore, LinearEpilogue::kGeglu,
+                                   LinearEpilogue::kSwiglu, LinearEpilogue::kLogits};
+    shape.epilogue = named(reader, *epilogue, fields.path("epilogue"), kKnown);
+  }
+  return shape;
+}
+
+PresetLinear parse_linear(const Reader& reader, const YAML::Node& node) {
+  const Fields fields(reader, node, "linear", kLinearKeys);
+  PresetLinear linear;
+  const std::string tokens_key = fields.path("tokens"), weights_key = fields.path("weights");
+  for (const YAML::Node& item : reader.list(fields.get("tokens"), tokens_key)) {
+    const int tokens = reader.number(item, tokens_key, 1, kMaxLinearTokens);
+    if (!is_linear_token_block(tokens, LinearWeights::kInt4)) {
+      reader.fail(item.Mark(), tokens_key,
+                  fmt::format("{} is none of 1 (packed rows alone), {} and {}", tokens, kMmaTokens,
+                              kMaxLinearTokens));
+    }
+    linear.tokens.push_back(tokens);
+  }
+  for (const YAML::Node& item : reader.list(fields.get("weights"), weights_key)) {
+    linear.weights.push_back(
+        named(reader, item, weights_key, std::array{LinearWeights::kBf16, LinearWeights::kInt4}));
+  }
+  const YAML::Node& layers = fields.get("layers");
+  if (!layers.IsSequence() || layers.size() == 0) fields.fail("layers", "is not a list of layers");
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    linear.layers.push_back(
+        parse_linear_layer(reader, layers[i], fmt::format("linear.layers[{}]", i)));
+  }
+  return linear;
+}
+
 Preset parse(const Reader& reader, const YAML::Node& root) {
   const Fields fields(reader, root, "", kPresetKeys);
   Preset preset;
@@ -229,6 +289,16 @@ Preset parse(const Reader& reader, const YAML::Node& root) {
   if (fields.word("dtype") != name_of(preset.dtype)) {
     fields.fail("dtype",
                 fmt::format("'{}' is not {}", fields.word("dtype"), name_of(preset.dtype)));
+  }
+  if (const YAML::Node* linear = fields.find("linear")) {
+    preset.linear = parse_linear(reader, *linear);
+    // A preset of linear layers alone has nothing of attention.
+    if (fields.find("layers") == nullptr) {
+      for (const char* key : {"batch", "seqlen_q"}) {
+        if (fields.find(key) != nullptr) fields.fail(key, "is of attention: add layers");
+      }
+      return preset;
+    }
   }
   preset.batch = reader.numbers(fields.get("batch"), "batch", 1, 65535);
   if (const YAML::Node* tokens = fields.find("seqlen_q")) {
@@ -245,6 +315,7 @@ Preset parse(const Reader& reader, const YAML::Node& root) {
     try {
       Preset alone = preset;
       alone.layers = {preset.layers.back()};
+      alone.linear = {};
       expand(alone);
     } catch (const InvalidArgument& error) {
       reader.fail(layers[i].Mark(), key, error.what());

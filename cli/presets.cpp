@@ -128,6 +128,20 @@ std::vector<Problem> expand(const Preset& preset, int tensor_parallel) {
       }
     }
   }
+  if (tensor_parallel > 1 && !preset.linear.layers.empty()) {
+    throw InvalidArgument("cannot share linear layers",
+                          fmt::format("model={} tp={}", preset.model, tensor_parallel),
+                          "leave --tp out, or name a preset of attention alone");
+  }
+  for (LinearShape shape : preset.linear.layers) {
+    for (const LinearWeights weights : preset.linear.weights) {
+      shape.weights = weights;
+      for (const int tokens : preset.linear.tokens) {
+        if (!is_linear_token_block(tokens, shape.weights)) continue;
+        problems.add(Problem::of_linear(tokens, shape));
+      }
+    }
+  }
   return problems.take();
 }
 

@@ -1,4 +1,4 @@
-// Presets: the attention problems of one model as a YAML file (docs/presets.md).
+// Presets: the problems of one model as a YAML file (docs/presets.md).
 #pragma once
 
 #include <filesystem>
@@ -22,12 +22,20 @@ struct PresetLayer {
   std::vector<int> prefill;  // longest chunks of prefills; empty: none
 };
 
+// Linear layers: each with every number of tokens and format of weights.
+struct PresetLinear {
+  std::vector<int> tokens;
+  std::vector<LinearWeights> weights;
+  std::vector<LinearShape> layers;
+};
+
 struct Preset {
   std::string model;
   DataType dtype = DataType::kBf16;
   std::vector<int> batch;
   std::vector<int> seqlen_q;
   std::vector<PresetLayer> layers;
+  PresetLinear linear = {};
 };
 
 // Parses the text of a preset. Throws InvalidArgument that names `file`, the line and the key.
@@ -39,8 +47,9 @@ Preset read_preset(const std::filesystem::path& file);
 // One problem for each combination of layer, batch, seqlen_q and kv range, then for each of layer,
 // batch, prefill chunk and kv range, without repetitions, in the order of the file. A chunk counts
 // among the tokens in the cache: ranges that end before it are left out, others begin at it at the
-// earliest. `tensor_parallel` GPUs share the heads; where they outnumber the KV heads
-// each holds a copy of one. Throws InvalidArgument when the heads cannot be shared like that.
+// earliest. Linear layers follow. `tensor_parallel` GPUs share the heads; where they outnumber the KV
+// heads each holds a copy of one. Throws InvalidArgument when the heads cannot be shared like that, and
+// where there are linear layers, which are not shared.
 std::vector<Problem> expand(const Preset& preset, int tensor_parallel = 1);
 
 // Where presets are looked for by name: ATTUNE_PRESETS, then the installation that the program is

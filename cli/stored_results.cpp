@@ -4,7 +4,7 @@
 #include <map>
 #include <tuple>
 
-#include "jit/source.h"
+#include "jit/model_source.h"
 #include "templates/launch_plan.h"
 #include "tuner/compile_stage.h"
 #include "tuner/cost_model.h"
@@ -17,7 +17,7 @@ namespace {
 
 // Registers of a compiled split kernel, 0 when the cache does not have it.
 int registers_of(const Scene& scene, const Candidate& candidate) {
-  const Source source = attention_source(candidate.variant(scene.problem));
+  const Source source = variant_source(candidate.variant(scene.problem));
   const std::string& arch = scene.gpu.arch;
   for (const std::string& version : scene.compiler_versions) {
     const auto binary =
@@ -84,7 +84,7 @@ Scene Scene::of(const TuneStore& store, const DeviceInfo& gpu, const Problem& pr
 
 std::vector<Toolchain> Scene::toolchains() const {
   std::vector<Toolchain> all;
-  for (const Family& family : families()) {
+  for (const Family& family : families_of(problem.op)) {
     for (const std::string& version : compiler_versions) {
       all.push_back(toolchain_of(family, gpu.arch, version));
     }

@@ -110,7 +110,7 @@ std::string ranking_text(const Problem& problem, const std::vector<CandidateRow>
   for (const CandidateRow& row : rows) {
     const Measurement* point = last_point(row.points);
     if (point == nullptr || !row.worst_regret || rank == limit) continue;
-    const double bytes = attention_bytes(problem, point->kv_len);
+    const double bytes = problem_bytes(problem, point->kv_len);
     table.add_row({std::to_string(++rank), row.candidate.family, text_of(row.candidate.config),
                    std::to_string(row.candidate.split_cap), std::to_string(point->kv_len),
                    time_text(point->median_us), time_text(point->spread_us),

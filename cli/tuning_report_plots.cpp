@@ -39,6 +39,7 @@ std::vector<const ReportWinner*> shown_winners(const ReportGpu& gpu) {
 
 // What is common to the figures side by side: the problem without op, seqlen_q and kv range.
 std::string layer_text(const Problem& problem) {
+  if (problem.is_linear()) return problem.text();
   std::vector<std::string_view> kept;
   const std::string form = problem.text();
   const auto parts = split(form, '/');
@@ -49,6 +50,7 @@ std::string layer_text(const Problem& problem) {
 
 std::string op_text(const Problem& problem) {
   if (problem.op == Op::kDecode) return "decode";
+  if (problem.is_linear()) return fmt::format("linear, {} tokens", problem.linear_tokens);
   return fmt::format("{}, {} query tokens", name_of(problem.op), problem.seqlen_q);
 }
 

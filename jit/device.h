@@ -133,7 +133,7 @@ class Device {
   virtual std::unique_ptr<Gemm> open_gemm(const GemmSearch& search);
 };
 
-// Runs `plan` of a variant's two kernels with `params`; the combine only where the plan needs it.
+// The kernels of a variant; of a linear layer `split` alone.
 struct AttentionKernels {
   Module module;
   Kernel split;
@@ -145,6 +145,7 @@ AttentionKernels load_attention(Device& device, const Binary& binary, const Vari
 // `params` with the tensor maps that the plan's kernels copy by; as they are where they use none.
 AttentionParams with_tensor_maps(Device& device, const LaunchPlan& plan,
                                  const AttentionParams& params);
+// Runs `plan` of a variant's two kernels with `params`; the combine only where the plan needs it.
 // Throws InvalidArgument when the plan shares slots and the kernels were not compiled for it.
 void launch_attention(Device& device, const AttentionKernels& kernels, const LaunchPlan& plan,
                       const AttentionParams& params, StreamHandle stream);

@@ -143,19 +143,16 @@ mix_experts_c{chunks}(const __grid_constant__ attune::MixExpertsParams p) {{
 }}
 )";
 
-struct EpilogueNames {
-  std::string_view symbol, enumerator;
-};
-EpilogueNames names_of(LinearEpilogue epilogue) {
+std::string_view enumerator_of(LinearEpilogue epilogue) {
   switch (epilogue) {
     case LinearEpilogue::kStore:
-      return {"store", "kStore"};
+      return "kStore";
     case LinearEpilogue::kGeglu:
-      return {"geglu", "kGeglu"};
+      return "kGeglu";
     case LinearEpilogue::kSwiglu:
-      return {"swiglu", "kSwiglu"};
+      return "kSwiglu";
     case LinearEpilogue::kLogits:
-      return {"logits", "kLogits"};
+      return "kLogits";
   }
   throw InvalidArgument("unknown epilogue", fmt::format("value={}", static_cast<int>(epilogue)));
 }
@@ -177,19 +174,24 @@ Source linear_source(const KernelConfig& config, LinearEpilogue epilogue, Linear
   if (const auto limit = linear_limits(any, config)) {
     throw InvalidArgument("no linear kernel", limit->detail);
   }
-  const EpilogueNames names = names_of(epilogue);
   const bool int4 = weights == LinearWeights::kInt4;
   const std::string symbol =
-      fmt::format("linear_{}_{}_{}", int4 ? "int4" : "bf16", names.symbol, text_of(config));
+      fmt::format("linear_{}_{}_{}", name_of(weights), name_of(epilogue), text_of(config));
   return source_of(
-      fmt::format(
-          kLinearText, fmt::arg("block_m", config.block_m), fmt::arg("block_n", config.block_n),
-          fmt::arg("num_stages", config.num_stages), fmt::arg("num_warps", config.num_warps),
-          fmt::arg("params_bytes", sizeof(LinearParams)),
-          fmt::arg("smem_bytes", linear_smem_bytes(config, weights)),
-          fmt::arg("threads", config.num_warps * kWarpSize), fmt::arg("symbol", symbol),
-          fmt::arg("epilogue", names.enumerator), fmt::arg("weights", int4 ? "kInt4" : "kBf16")),
+      fmt::format(kLinearText, fmt::arg("block_m", config.block_m),
+                  fmt::arg("block_n", config.block_n), fmt::arg("num_stages", config.num_stages),
+                  fmt::arg("num_warps", config.num_warps),
+                  fmt::arg("params_bytes", sizeof(LinearParams)),
+                  fmt::arg("smem_bytes", linear_smem_bytes(config, weights)),
+                  fmt::arg("threads", config.num_warps * kWarpSize), fmt::arg("symbol", symbol),
+                  fmt::arg("epilogue", enumerator_of(epilogue)),
+                  fmt::arg("weights", int4 ? "kInt4" : "kBf16")),
       {symbol});
+}
+
+Source variant_source(const Variant& variant) {
+  if (!variant.is_linear()) return attention_source(variant);
+  return linear_source(variant.config, variant.epilogue, variant.weights);
 }
 
 Source quantize_source() {
@@ -207,11 +209,11 @@ Source gate_source(LinearEpilogue epilogue) {
     throw InvalidArgument("no kernel of gated outputs",
                           fmt::format("epilogue={}", static_cast<int>(epilogue)));
   }
-  const EpilogueNames names = names_of(epilogue);
-  const std::string symbol = fmt::format("gate_{}", names.symbol);
-  return source_of(fmt::format(kGateText, fmt::arg("params_bytes", sizeof(GateParams)),
-                               fmt::arg("symbol", symbol), fmt::arg("epilogue", names.enumerator)),
-                   {symbol});
+  const std::string symbol = fmt::format("gate_{}", name_of(epilogue));
+  return source_of(
+      fmt::format(kGateText, fmt::arg("params_bytes", sizeof(GateParams)),
+                  fmt::arg("symbol", symbol), fmt::arg("epilogue", enumerator_of(epilogue))),
+      {symbol});
 }
 
 Source residual_source(int hidden) {
@@ -237,21 +239,22 @@ Source route_source(int num_experts, int top_k) {
 }
 
 Source experts_source(const KernelConfig& config, LinearEpilogue epilogue, LinearWeights weights) {
-  const LinearShape any{.out_features = 1, .in_features = 8, .epilogue = epilogue};
+  const LinearShape any{
+      .out_features = 1, .in_features = 8, .epilogue = epilogue, .weights = weights};
   if (const auto limit = linear_limits(any, config)) {
     throw InvalidArgument("no kernel of experts", limit->detail);
   }
-  const EpilogueNames names = names_of(epilogue);
   const bool int4 = weights == LinearWeights::kInt4;
   const std::string symbol =
-      fmt::format("experts_{}_{}_{}", int4 ? "int4" : "bf16", names.symbol, text_of(config));
+      fmt::format("experts_{}_{}_{}", int4 ? "int4" : "bf16", name_of(epilogue), text_of(config));
   return source_of(
-      fmt::format(
-          kExpertsText, fmt::arg("block_m", config.block_m), fmt::arg("block_n", config.block_n),
-          fmt::arg("num_stages", config.num_stages), fmt::arg("num_warps", config.num_warps),
-          fmt::arg("params_bytes", sizeof(ExpertParams)),
-          fmt::arg("threads", config.num_warps * kWarpSize), fmt::arg("symbol", symbol),
-          fmt::arg("epilogue", names.enumerator), fmt::arg("weights", int4 ? "kInt4" : "kBf16")),
+      fmt::format(kExpertsText, fmt::arg("block_m", config.block_m),
+                  fmt::arg("block_n", config.block_n), fmt::arg("num_stages", config.num_stages),
+                  fmt::arg("num_warps", config.num_warps),
+                  fmt::arg("params_bytes", sizeof(ExpertParams)),
+                  fmt::arg("threads", config.num_warps * kWarpSize), fmt::arg("symbol", symbol),
+                  fmt::arg("epilogue", enumerator_of(epilogue)),
+                  fmt::arg("weights", int4 ? "kInt4" : "kBf16")),
       {symbol});
 }
 

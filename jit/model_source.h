@@ -1,4 +1,4 @@
-// The translation units of a model's kernels beside its attention.
+// The translation units of a model's kernels beside its attention, and of a variant of either.
 #pragma once
 
 #include <string>
@@ -11,6 +11,9 @@ namespace attune {
 // Symbol: "linear_bf16_store_m8n48s4w8". Throws InvalidArgument where the template refuses the config.
 Source linear_source(const KernelConfig& config, LinearEpilogue epilogue,
                      LinearWeights weights = LinearWeights::kBf16);
+
+// The translation unit of any variant: that of attention_source or linear_source.
+Source variant_source(const Variant& variant);
 
 // Packs weights. Symbol: "quantize_int4".
 Source quantize_source();

@@ -19,7 +19,8 @@ struct Source {
   std::vector<EmbeddedFile> headers;      // the embedded files it includes, directly or not
 };
 
-// Symbols of a variant's two kernels; they spell the variant, so a profile reads by itself.
+// Symbols of a variant's two kernels; they spell the variant, so a profile reads by itself. A linear
+// layer has the first alone.
 struct AttentionSymbols {
   std::string split;
   std::string combine;

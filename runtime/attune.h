@@ -144,6 +144,7 @@ class Attention {
 
  private:
   friend class Engine;
+  friend class LinearLayers;
   struct Prepared;
   struct Slot;
   explicit Attention(std::shared_ptr<const Slot> slot);
@@ -185,7 +186,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // Finds the winner of a problem (exact, else nearest, else default), loads it. Preparing the same
-  // text again is a look-up.
+  // text again is a look-up. Linear layers are prepared by the model that has them.
   Attention prepare(std::string_view problem_text);
   // Ends preparation: closes the cache. Later prepare calls of known problems are look-ups; others
   // do late work, or throw when `strict`.
@@ -215,6 +216,9 @@ class Engine {
   friend class Eagle3Head;
   friend class Gemma4Attention;
   friend class Gemma4Model;
+  friend class LinearLayers;
+  // What prepare() hands out, of any problem.
+  std::shared_ptr<const Attention::Slot> prepare_slot(std::string_view problem_text);
   // A kernel that is not tuned, from the cache or compiled. Throws as prepare does.
   std::shared_ptr<const LoadedModule> load_module(const Source& source);
   // What multiplies the prefills of a model; nullptr where there is nothing, with one warning where a

@@ -7,7 +7,8 @@
 #include "cache/compile_claims.h"
 #include "jit/compile_pool.h"
 #include "jit/host/host_target.h"
-#include "jit/source.h"
+#include "jit/model_source.h"
+#include "templates/model_plan.h"
 #include "tuner/compile_stage.h"
 #include "tuner/isolated_measure.h"
 #include "tuner/select.h"
@@ -152,10 +153,18 @@ std::variant<Dispatched, Miss> Dispatcher::from_winner(const Problem& problem,
               .command = tune_command(problem, device_.info())};
 }
 
+LaunchPlan Dispatcher::plan_of(const Problem& problem, const Candidate& candidate) const {
+  LaunchPlan plan = plan_launch(problem, candidate);
+  if (problem.is_linear()) {
+    plan.split = plan_linear(problem.linear, candidate.config, device_.info().num_sms).launch;
+  }
+  return plan;
+}
+
 std::optional<WinnerHit> Dispatcher::find_winner(const Problem& problem, TuneStore& store) {
   std::optional<WinnerHit> best;
   try {
-    for (const Family& family : families()) {
+    for (const Family& family : families_of(problem.op)) {
       if (is_disabled(family, options_.disabled_families)) continue;
       Toolchain toolchain = toolchain_of(family, device_.info().arch, {});
       for (const std::string& version : compiler_versions(store)) {
@@ -190,7 +199,7 @@ std::variant<Dispatched, Miss> Dispatcher::load_winner(const Problem& problem, W
     return miss(*reason);
   }
   Dispatched served;
-  const LaunchPlan plan = plan_launch(problem, winner.candidate);
+  const LaunchPlan plan = plan_of(problem, winner.candidate);
   try {
     served.kernels = load(winner.binary, winner.candidate.variant(problem), plan);
   } catch (const Error& error) {
@@ -253,7 +262,7 @@ Dispatched Dispatcher::from_default(const Problem& problem, const Miss& miss, Tu
   Dispatched served;
   served.choice.problem = problem;
   served.choice.candidate = default_candidate(problem, device_.info(), options_.disabled_families);
-  served.choice.plan = plan_launch(problem, served.choice.candidate);
+  served.choice.plan = plan_of(problem, served.choice.candidate);
   served.kernels = load_default(served.choice, miss, store);
   const std::string then = options_.on_miss == OnMiss::kBackground
                                ? "while it is tuned in the background"
@@ -273,7 +282,7 @@ std::shared_ptr<const AttentionKernels> Dispatcher::load_default(const Choice& c
                             "or tune it elsewhere with " + miss.command);
   }
   const Variant variant = choice.candidate.variant(choice.problem);
-  const Source source = attention_source(variant);
+  const Source source = variant_source(variant);
   if (const auto stored = find_binary(found->key(source, device_.info().arch), store)) {
     try {
       return load(*stored, variant, choice.plan);

@@ -86,6 +86,7 @@ class Dispatcher {
   Dispatched from_default(const Problem& problem, const Miss& miss, TuneStore& store);
   std::shared_ptr<const AttentionKernels> load_default(const Choice& choice, const Miss& miss,
                                                        TuneStore& store);
+  LaunchPlan plan_of(const Problem& problem, const Candidate& candidate) const;
   std::vector<Digest> keys_of(const Source& source, TuneStore& store);
   std::optional<Binary> find_binary(const Digest& key, TuneStore& store);
   // Compiles, unless another process does so just now: then its binary is taken.

@@ -1,7 +1,6 @@
 #include "runtime/eagle3_head.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -19,13 +18,6 @@
 #include "templates/prologue_plan.h"
 
 namespace attune {
-namespace {
-
-constexpr std::array kEpilogues = {LinearEpilogue::kStore, LinearEpilogue::kSwiglu,
-                                   LinearEpilogue::kLogits};
-
-}  // namespace
-
 struct Eagle3Head::State {
   // Makes all that can refuse the head or its options before `make_weights` is called.
   State(Engine& engine, const Eagle3Config& of, const Eagle3Options& asked,
@@ -95,7 +87,7 @@ Eagle3Head::State::State(Engine& engine, const Eagle3Config& of, const Eagle3Opt
     : device(engine.device()),
       config(of),
       options(asked),
-      linears(device, load, kEpilogues),
+      linears(engine, linear_shapes()),
       kernels(device, load, config.hidden_size) {
   if (options.max_tokens < 1 || options.max_rows < 1 || options.max_round < 1 ||
       options.max_round > kMaxVerifyTokens || options.max_tokens > kMaxRopePositions) {
@@ -146,7 +138,8 @@ std::vector<LinearShape> Eagle3Head::State::linear_shapes() const {
           {qkv_width(config), 2 * hidden},
           {hidden, config.num_q_heads * config.head_dim},
           {config.intermediate_size, hidden, LinearEpilogue::kSwiglu},
-          {hidden, config.intermediate_size}};
+          {hidden, config.intermediate_size},
+          {config.draft_vocab_size, hidden, LinearEpilogue::kLogits}};
 }
 
 void Eagle3Head::State::make_memory() {

@@ -248,13 +248,22 @@ Engine::Engine(Options options, std::unique_ptr<Device> device) {
 Engine::~Engine() = default;
 
 Attention Engine::prepare(std::string_view problem_text) {
-  if (auto known = state_->find(problem_text)) return Attention(std::move(known));
+  if (split(problem_text, '/').front() == name_of(Op::kLinear)) {
+    throw InvalidArgument("cannot prepare a linear layer as attention",
+                          fmt::format("problem={}", problem_text),
+                          "Gemma4Model and Eagle3Head prepare those that they have");
+  }
+  return Attention(prepare_slot(problem_text));
+}
+
+std::shared_ptr<const Attention::Slot> Engine::prepare_slot(std::string_view problem_text) {
+  if (auto known = state_->find(problem_text)) return known;
   const Problem problem = Problem::parse(problem_text);
   const std::string text = problem.text();
   const std::lock_guard lock(state_->work_mutex);
-  if (auto known = state_->find(text)) return Attention(std::move(known));  // a thread was faster
+  if (auto known = state_->find(text)) return known;  // a thread was faster
   Dispatched dispatched = state_->work(problem);
-  return Attention(state_->add(text, std::move(dispatched)));
+  return state_->add(text, std::move(dispatched));
 }
 
 std::shared_ptr<const LoadedModule> Engine::load_module(const Source& source) {

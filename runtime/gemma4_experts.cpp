@@ -13,8 +13,6 @@
 namespace attune {
 namespace {
 
-constexpr std::array kRouterEpilogues = {LinearEpilogue::kLogits};
-
 // Most rows of a slot with which two slots of every warp find room, or one where two do not.
 KernelConfig config_for(int block_m, LinearWeights weights, const DeviceInfo& device) {
   for (const int num_stages : {4, 3, 2, 1}) {
@@ -35,35 +33,38 @@ KernelConfig config_for(int block_m, LinearWeights weights, const DeviceInfo& de
 
 }  // namespace
 
-Gemma4Experts::Gemma4Experts(Device& device, const LinearLayers::Load& load,
+Gemma4Experts::Gemma4Experts(Engine& engine, const LinearLayers::Load& load,
                              const ModelConfig& config, LinearWeights weights, int longest_step)
-    : device_(device), config_(config), router_(device, load, kRouterEpilogues) {
+    : device_(engine.device()),
+      config_(config),
+      router_(engine, std::array{LinearShape{config.num_experts, config.hidden_size(),
+                                             LinearEpilogue::kLogits}}) {
   const Source route = route_source(config.num_experts, config.top_k_experts);
   route_module_ = load(route);
-  route_ = device.kernel(route_module_->module, route.symbols.front(), 0);
+  route_ = device_.kernel(route_module_->module, route.symbols.front(), 0);
   const Source steps = expert_steps_source(config.hidden_size());
   steps_module_ = load(steps);
-  enter_ = device.kernel(steps_module_->module, steps.symbols[0], 0);
-  mix_ = device.kernel(steps_module_->module, steps.symbols[1], 0);
+  enter_ = device_.kernel(steps_module_->module, steps.symbols[0], 0);
+  mix_ = device_.kernel(steps_module_->module, steps.symbols[1], 0);
   load_experts(load, weights);
 
   const auto tokens = static_cast<std::size_t>(longest_step);
   const auto hidden = static_cast<std::size_t>(config.hidden_size());
   const auto num_experts = static_cast<std::size_t>(config.num_experts);
   const auto top_k = static_cast<std::size_t>(config.top_k_experts);
-  router_input_ = device.allocate(tokens * hidden * kBytesPerElement);
-  expert_input_ = device.allocate(tokens * hidden * kBytesPerElement);
-  scores_ = device.allocate(tokens * num_experts * sizeof(float));
-  route_weights_ = device.allocate(tokens * top_k * sizeof(float));
-  entries_ = device.allocate(tokens * top_k * sizeof(int));
+  router_input_ = device_.allocate(tokens * hidden * kBytesPerElement);
+  expert_input_ = device_.allocate(tokens * hidden * kBytesPerElement);
+  scores_ = device_.allocate(tokens * num_experts * sizeof(float));
+  route_weights_ = device_.allocate(tokens * top_k * sizeof(float));
+  entries_ = device_.allocate(tokens * top_k * sizeof(int));
   const auto groups = static_cast<std::size_t>(num_expert_groups(longest_step));
-  chosen_ = device.allocate(groups * (1 + num_experts) * sizeof(int));
+  chosen_ = device_.allocate(groups * (1 + num_experts) * sizeof(int));
   const auto rows = static_cast<std::size_t>(
       most_expert_entries(longest_step, config.num_experts, config.top_k_experts) *
       std::min(longest_step, kMaxLinearTokens));
-  activated_ = device.allocate(rows * static_cast<std::size_t>(config.expert_intermediate_size) *
-                               kBytesPerElement);
-  expert_rows_ = device.allocate(rows * hidden * kBytesPerElement);
+  activated_ = device_.allocate(rows * static_cast<std::size_t>(config.expert_intermediate_size) *
+                                kBytesPerElement);
+  expert_rows_ = device_.allocate(rows * hidden * kBytesPerElement);
 }
 
 void Gemma4Experts::load_experts(const LinearLayers::Load& load, LinearWeights weights) {

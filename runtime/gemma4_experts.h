@@ -18,7 +18,7 @@ class Gemma4Experts {
   // Of a model that has them, for steps of up to `longest_step` tokens; expert matrices are of `weights`,
   // the router is bf16. Throws InvalidArgument for numbers that their kernels do not admit, and what
   // `load` throws. `config` has to outlive it.
-  Gemma4Experts(Device& device, const LinearLayers::Load& load, const ModelConfig& config,
+  Gemma4Experts(Engine& engine, const LinearLayers::Load& load, const ModelConfig& config,
                 LinearWeights weights, int longest_step);
 
   // The step behind a layer's attention, and what its tokens choose. A launch at least has to stand between

@@ -1,7 +1,6 @@
 #include "runtime/gemma4_model.h"
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <optional>
 
@@ -18,9 +17,6 @@
 
 namespace attune {
 namespace {
-
-constexpr std::array kEpilogues = {LinearEpilogue::kStore, LinearEpilogue::kGeglu,
-                                   LinearEpilogue::kLogits};
 
 void require_taps(const std::vector<int>& taps, int num_layers) {
   for (std::size_t i = 0; i < taps.size(); ++i) {
@@ -53,7 +49,7 @@ struct Gemma4Model::State {
         const LinearLayers::Load& load, const MakeWeights& make_weights);
 
   void make_activations();
-  // What the linear layers of each layer are.
+  // What the linear layers of each layer are, and of the head.
   std::vector<LinearShape> linear_shapes() const;
   void step(Gemma4Session& session, bool is_prefill, int num_tokens, StreamHandle stream);
   void embed(int num_tokens, StreamHandle stream) const;
@@ -106,13 +102,13 @@ Gemma4Model::State::State(Engine& engine, const ModelConfig& of, Gemma4ModelOpti
     : device(engine.device()),
       config(of),
       options(std::move(asked)),
-      linears(device, load, kEpilogues, options.weights),
+      linears(engine, linear_shapes(), options.weights),
       kernels(device, load, config.hidden_size()),
       attention(engine, config.geometry, options.attention) {
   require_taps(options.taps, config.num_layers());
   if (config.per_layer_input_size > 0) per_layer.emplace(device, load, config, longest_step());
   if (config.num_experts > 0) {
-    experts.emplace(device, load, config, options.weights, longest_step());
+    experts.emplace(engine, load, config, options.weights, longest_step());
   }
   make_activations();
   linears.prefill_by(engine.open_gemm(), load, linear_shapes(), longest_step());
@@ -141,6 +137,7 @@ std::vector<LinearShape> Gemma4Model::State::linear_shapes() const {
     shapes.push_back({width, hidden, LinearEpilogue::kGeglu});
     shapes.push_back({hidden, width});
   }
+  shapes.push_back({config.vocab_size, hidden, LinearEpilogue::kLogits});
   return shapes;
 }
 

@@ -7,63 +7,37 @@
 
 #include "common/error.h"
 #include "jit/host/host_target.h"
-#include "jit/model_source.h"
 
 namespace attune {
 namespace {
 
-// The most rows of a slot, so that a CTA needs few passes (one for the 41 rows that an H200's CTA has of
-// 5376), with which two slots of every warp find room: one is multiplied while the other is filled.
-KernelConfig config_for(int block_m, LinearWeights weights, const DeviceInfo& device) {
-  // More have not been faster on an H200, of packed rows slower: more is to come before the first x.
-  const int most_stages = weights == LinearWeights::kInt4 ? 2 : 3;
-  KernelConfig config{
-      .block_m = block_m, .block_n = 48, .num_stages = 1, .num_warps = linear_warps(weights)};
-  for (const int block_n : {48, 32, 16}) {
-    config.block_n = block_n;
-    for (config.num_stages = most_stages; config.num_stages >= 2; --config.num_stages) {
-      if (linear_smem_bytes(config, weights) <= device.max_smem_per_block_bytes) return config;
-    }
-  }
-  config.num_stages = 1;
-  if (linear_smem_bytes(config, weights) <= device.max_smem_per_block_bytes) return config;
-  throw DeviceUnavailable(
-      "this GPU cannot run linear layers",
-      fmt::format("gpu={} smem_bytes={} limit={}", device.name, linear_smem_bytes(config, weights),
-                  device.max_smem_per_block_bytes),
-      "use bf16 weights, or a GPU with more shared memory");
-}
-
-// BLOCK_M of the kernels, ascending. One token's x takes so little room that packed rows have slots more.
-std::vector<int> token_blocks(LinearWeights weights) {
-  if (weights == LinearWeights::kInt4) return {1, kMmaTokens, kMaxLinearTokens};
-  return {kMmaTokens, kMaxLinearTokens};
-}
-
-// Tiles come by bulk tensor copies.
-void require_tensor_copies(const DeviceInfo& device) {
+// Tiles come by bulk tensor copies, into slots in shared memory.
+void require_linear(const DeviceInfo& device, LinearWeights weights) {
   constexpr int kFirst = 90;
-  if (is_host_arch(device.arch) || device.compute_capability() >= kFirst) return;
+  if (!is_host_arch(device.arch) && device.compute_capability() < kFirst) {
+    throw DeviceUnavailable("this GPU cannot run linear layers",
+                            fmt::format("gpu={} arch={}", device.name, device.arch),
+                            "a model needs sm_90 or later; attention alone runs from sm_80 on");
+  }
+  if (default_linear_config(kMaxLinearTokens, weights, device.max_smem_per_block_bytes)) return;
   throw DeviceUnavailable("this GPU cannot run linear layers",
-                          fmt::format("gpu={} arch={}", device.name, device.arch),
-                          "a model needs sm_90 or later; attention alone runs from sm_80 on");
+                          fmt::format("gpu={} weights={} smem_bytes={}", device.name,
+                                      name_of(weights), device.max_smem_per_block_bytes),
+                          "use bf16 weights, or a GPU with more shared memory");
 }
 
 }  // namespace
 
-LinearLayers::LinearLayers(Device& device, const Load& load,
-                           std::span<const LinearEpilogue> epilogues, LinearWeights weights)
-    : device_(device), weights_(weights) {
-  require_tensor_copies(device.info());
-  for (const LinearEpilogue epilogue : epilogues) {
-    for (const int block_m : token_blocks(weights)) {
-      Loaded& loaded = kernels_[{epilogue, block_m}];
-      const KernelConfig config = config_for(block_m, weights_, device.info());
-      const Source source = linear_source(config, epilogue, weights_);
-      loaded.module = load(source);
-      loaded.linear.config = config;
-      loaded.linear.kernel = device.kernel(loaded.module->module, source.symbols.front(),
-                                           linear_smem_bytes(config, weights_));
+LinearLayers::LinearLayers(Engine& engine, std::span<const LinearShape> shapes,
+                           LinearWeights weights)
+    : device_(engine.device()), weights_(weights) {
+  require_linear(device_.info(), weights);
+  for (LinearShape shape : shapes) {
+    shape.weights = weights_;
+    for (const int tokens : {1, kMmaTokens, kMaxLinearTokens}) {
+      if (!is_linear_token_block(tokens, weights_)) continue;
+      auto& slot = slots_[{shape.epilogue, tokens, shape}];
+      if (slot == nullptr) slot = engine.prepare_slot(Problem::of_linear(tokens, shape).text());
     }
   }
 }
@@ -81,6 +55,18 @@ std::string LinearLayers::prefill_text() const {
                              : prefill_->name();
 }
 
+const Attention::Prepared& LinearLayers::prepared_for(const LinearShape& shape, int tokens) const {
+  auto found = slots_.find({shape.epilogue, tokens, shape});
+  if (found == slots_.end()) found = slots_.lower_bound({shape.epilogue, tokens, {}});
+  if (found == slots_.end() || std::get<0>(found->first) != shape.epilogue ||
+      std::get<1>(found->first) != tokens) {
+    throw InvalidArgument("no linear layer was prepared with this epilogue",
+                          fmt::format("epilogue={}", name_of(shape.epilogue)),
+                          "name its shape when the layers are made");
+  }
+  return found->second->prepared();
+}
+
 void LinearLayers::run(LinearShape shape, LinearArgs args, StreamHandle stream) const {
   shape.weights = weights_;
   if (prefill_ != nullptr && prefill_->serves(shape, args.num_tokens)) {
@@ -89,9 +75,10 @@ void LinearLayers::run(LinearShape shape, LinearArgs args, StreamHandle stream) 
   const int out_bytes = shape.epilogue == LinearEpilogue::kLogits ? 4 : kBytesPerElement;
   for (int left = args.num_tokens; left > 0; left -= args.num_tokens) {
     args.num_tokens = std::min(left, kMaxLinearTokens);
-    LinearKernel linear = kernels_.lower_bound({shape.epilogue, args.num_tokens})->second.linear;
-    linear.shape = shape;
-    linear.plan = plan_linear(shape, linear.config, device_.info().num_sms);
+    const auto& served = prepared_for(shape, linear_token_block(args.num_tokens, weights_));
+    const KernelConfig& config = served.choice.candidate.config;
+    const LinearKernel linear{served.kernels->split, config, shape,
+                              plan_linear(shape, config, device_.info().num_sms)};
     launch_linear(device_, linear, args, stream);
     args.input += std::uint64_t{1} * args.num_tokens * shape.in_features * kBytesPerElement;
     args.out += std::uint64_t{1} * args.num_tokens * shape.out_features * out_bytes;

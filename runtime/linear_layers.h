@@ -1,13 +1,13 @@
 // Linear layers of a model for any number of tokens: the kernels of templates/linear.cuh, a launch
-// for each 16 tokens, of which a token's bits do not depend on the tokens beside it; or prefills by a
-// library's product.
+// for each 16 tokens, or prefills by a library's product. A token's bits do not depend on the tokens beside
+// it in a launch of linear.cuh, nor on the kernel's config.
 #pragma once
 
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
-#include <utility>
+#include <tuple>
 
 #include "jit/linear.h"
 #include "runtime/linear_prefill.h"
@@ -19,8 +19,10 @@ class LinearLayers {
  public:
   using Load = LinearPrefill::Load;
 
-  // Loads the kernels of these epilogues. Throws what `load` throws.
-  LinearLayers(Device& device, const Load& load, std::span<const LinearEpilogue> epilogues,
+  // Prepares the winners of these layers, for up to 8 and up to 16 tokens; Engine::swap() exchanges
+  // them. Throws what Engine::prepare throws, and DeviceUnavailable on a GPU that has no kernel for
+  // linear layers.
+  LinearLayers(Engine& engine, std::span<const LinearShape> shapes,
                LinearWeights weights = LinearWeights::kBf16);
 
   // From now on more tokens than the kernels take at once are multiplied by `gemm`, in these layers and
@@ -30,19 +32,19 @@ class LinearLayers {
   std::size_t prefill_bytes() const { return prefill_ == nullptr ? 0 : prefill_->bytes(); }
   std::string prefill_text() const;  // what multiplies prefills, for a person
 
-  // LinearArgs::num_tokens of any size. Enqueues.
-  // The weights are in the format that it was made for.
+  // LinearArgs::num_tokens of any size. Enqueues. The weights are in the format that it was made for.
+  // A shape that was not prepared takes the kernel of one with its epilogue.
   void run(LinearShape shape, LinearArgs args, StreamHandle stream) const;
 
  private:
-  struct Loaded {
-    std::shared_ptr<const LoadedModule> module;
-    LinearKernel linear;
-  };
+  const Attention::Prepared& prepared_for(const LinearShape& shape, int tokens) const;
+
   Device& device_;
   LinearWeights weights_;
   std::unique_ptr<LinearPrefill> prefill_;
-  std::map<std::pair<LinearEpilogue, int>, Loaded> kernels_;  // by BLOCK_M
+  // By epilogue, linear_token_block and shape.
+  std::map<std::tuple<LinearEpilogue, int, LinearShape>, std::shared_ptr<const Attention::Slot>>
+      slots_;
 };
 
 }  // namespace attune

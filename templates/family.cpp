@@ -8,6 +8,7 @@
 
 #include "common/error.h"
 #include "templates/launch_plan.h"
+#include "templates/model_plan.h"
 #include "templates/split_plan.h"
 #include "templates/wgrows_config.h"
 
@@ -120,7 +121,13 @@ constexpr std::array kFamilies = {
            .template_limits = wgrows_limits,
            .is_worth_trying = tries_wgrows,
            .tensor_box = tile_box},
+    Family{.name = kLinearFamily,
+           .entry_file = "templates/linear.cuh",
+           .entry_function = "attune::linear",
+           .min_compute_capability = 90,
+           .splits_keys = false},
 };
+constexpr std::size_t kNumLinearFamilies = 1;  // the last ones
 
 const EmbeddedFile& embedded_file(std::string_view name) {
   for (const EmbeddedFile& file : embedded_files()) {
@@ -185,7 +192,7 @@ constexpr std::string_view kCandidateForm = "<family>/m<BLOCK_M>n<BLOCK_N>s<stag
 constexpr std::string_view kVariantForm =
     "<family>/d<head_dim>/<layout>/<dtype>[/softcap][/invariant][/shared]/"
     "m<BLOCK_M>n<BLOCK_N>s<stages>"
-    "w<warps>";
+    "w<warps>, or linear/<weights>/<epilogue>/m<BLOCK_M>n<BLOCK_N>s<stages>w<warps>";
 
 // Packed rows of an invariant prefill: its partial results take a row of every chunk.
 constexpr int kMaxInvariantRows = 512;
@@ -364,6 +371,40 @@ std::optional<Unsupported> wgrows_limits(const KernelConfig& config, int head_di
   return std::nullopt;
 }
 
+// Every number of rows and stages with which some device reads at its full rate.
+std::vector<KernelConfig> linear_configs(int tokens, LinearWeights weights) {
+  std::vector<KernelConfig> all;
+  for (const int block_n : {16, 32, 48, 64, 80, 96, 128}) {
+    for (int num_stages = 1; num_stages <= 8; ++num_stages) {
+      all.push_back({tokens, block_n, num_stages, linear_warps(weights)});
+    }
+  }
+  return all;
+}
+
+std::optional<Unsupported> linear_problem_limits(const Problem& problem,
+                                                 const KernelConfig& config) {
+  if (config.block_m != problem.linear_tokens) {
+    return Unsupported{fmt::format("block_m={}: the layer is one of up to {} tokens",
+                                   config.block_m, problem.linear_tokens)};
+  }
+  return linear_limits(problem.linear, config);
+}
+
+Variant parse_linear_variant(std::string_view text, const std::vector<std::string_view>& parts) {
+  if (parts.size() != 4) bad_text("variant", text, kVariantForm);
+  Variant variant;
+  variant.family = parts[0];
+  if (parts[1] == name_of(LinearWeights::kInt4)) variant.weights = LinearWeights::kInt4;
+  for (const LinearEpilogue epilogue :
+       {LinearEpilogue::kGeglu, LinearEpilogue::kSwiglu, LinearEpilogue::kLogits}) {
+    if (parts[2] == name_of(epilogue)) variant.epilogue = epilogue;
+  }
+  variant.config = parse_config(parts[3]);
+  if (variant.text() != text) bad_text("variant", text, kVariantForm);
+  return variant;
+}
+
 }  // namespace
 
 std::string text_of(const KernelConfig& config) {
@@ -386,6 +427,9 @@ KernelConfig parse_config(std::string_view text) {
 }
 
 std::string Variant::text() const {
+  if (is_linear()) {
+    return fmt::format("{}/{}/{}/{}", family, name_of(weights), name_of(epilogue), text_of(config));
+  }
   return fmt::format("{}/d{}/{}/{}{}{}{}/{}", family, head_dim, name_of(kv_layout), name_of(dtype),
                      softcap ? "/softcap" : "", invariant ? "/invariant" : "",
                      shared_slots ? "/shared" : "", text_of(config));
@@ -393,6 +437,7 @@ std::string Variant::text() const {
 
 Variant Variant::parse(std::string_view text) {
   const auto parts = split(text, '/');
+  if (parts.front() == kLinearFamily) return parse_linear_variant(text, parts);
   if (parts.size() < 5 || parts.size() > 8) bad_text("variant", text, kVariantForm);
   Variant variant;
   variant.family = parts[0];
@@ -431,6 +476,12 @@ Candidate Candidate::parse(std::string_view text) {
 }
 
 Variant Candidate::variant(const Problem& problem) const {
+  if (problem.is_linear()) {
+    return {.family = family,
+            .config = config,
+            .epilogue = problem.linear.epilogue,
+            .weights = problem.linear.weights};
+  }
   return {family,
           problem.head_dim,
           problem.kv_layout,
@@ -439,6 +490,16 @@ Variant Candidate::variant(const Problem& problem) const {
           problem.dtype,
           config,
           shares_slots(problem, *this)};
+}
+
+std::vector<KernelConfig> Family::configs(const Problem& problem) const {
+  return is_linear() ? linear_configs(problem.linear_tokens, problem.linear.weights)
+                     : configs(problem.head_dim, problem.kv_layout);
+}
+
+int Family::smem_bytes_of(const Problem& problem, const KernelConfig& config) const {
+  return is_linear() ? linear_smem_bytes(config, problem.linear.weights)
+                     : smem_bytes(config, problem.head_dim, problem.kv_layout);
 }
 
 std::vector<KernelConfig> Family::configs(int head_dim, KvLayout layout) const {
@@ -484,6 +545,11 @@ std::optional<Unsupported> Family::static_limits(const KernelConfig& config, int
 
 std::optional<Unsupported> Family::supports(const Problem& problem,
                                             const KernelConfig& config) const {
+  if (is_linear() != problem.is_linear()) {
+    return Unsupported{fmt::format("op={}: {} is a family of {}", name_of(problem.op), name,
+                                   is_linear() ? "linear layers" : "attention")};
+  }
+  if (is_linear()) return linear_problem_limits(problem, config);
   if (!splits_keys && problem.op != Op::kPrefill) {
     return Unsupported{fmt::format("{} has no use for the CTAs that few rows leave idle", name)};
   }
@@ -545,6 +611,12 @@ Digest template_digest_of(std::span<const std::string_view> entry_files) {
 }
 
 std::span<const Family> families() { return kFamilies; }
+
+std::span<const Family> families_of(Op op) {
+  const std::span<const Family> all = kFamilies;
+  return op == Op::kLinear ? all.last(kNumLinearFamilies)
+                           : all.first(all.size() - kNumLinearFamilies);
+}
 
 const Family* find_family(std::string_view name) {
   for (const Family& family : kFamilies) {

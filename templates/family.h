@@ -24,6 +24,9 @@ constexpr auto operator<=>(const KernelConfig& a, const KernelConfig& b) {
   return a.num_warps <=> b.num_warps;
 }
 
+// The family of linear layers; all others compute attention.
+constexpr std::string_view kLinearFamily = "linear";
+
 // All compile-time arguments of a kernel: two problems with equal variants share one binary.
 struct Variant {
   std::string family;
@@ -34,9 +37,13 @@ struct Variant {
   DataType dtype = DataType::kBf16;
   KernelConfig config{};
   bool shared_slots = false;  // shares_slots (launch_plan.h)
+  // Of linear layers, which have the config alone in common with attention.
+  LinearEpilogue epilogue = LinearEpilogue::kStore;
+  LinearWeights weights = LinearWeights::kBf16;
 
+  bool is_linear() const { return family == kLinearFamily; }
   // "splitkv/d512/contiguous/bf16/m16n64s2w8", with "/softcap", "/invariant" and "/shared" before the
-  // config when they are on.
+  // config when they are on; "linear/int4/geglu/m8n48s2w8".
   std::string text() const;
   static Variant parse(std::string_view text);
   friend auto operator<=>(const Variant&, const Variant&) = default;
@@ -97,14 +104,20 @@ struct Family {
                              // for a second CTA
   // Streams of tiles in a CTA (device/stream_tiles.cuh), num_stages slots each; null: it has none.
   int (*num_streams)(const KernelConfig& config, int head_dim) = nullptr;
+  // What follows is of attention alone.
   // Dynamic shared memory of a CTA.
-  int (*smem_bytes)(const KernelConfig& config, int head_dim, KvLayout layout);
+  int (*smem_bytes)(const KernelConfig& config, int head_dim, KvLayout layout) = nullptr;
   // What the template's static_asserts state beyond the limits that all families share.
   std::optional<Unsupported> (*template_limits)(const KernelConfig& config, int head_dim,
-                                                KvLayout layout);
+                                                KvLayout layout) = nullptr;
   // Whether a config is in the space that is searched; those that are not run all the same.
-  bool (*is_worth_trying)(const KernelConfig& config, int head_dim, KvLayout layout);
-  TensorBox (*tensor_box)(const KernelConfig& config, int head_dim, KvLayout layout);
+  bool (*is_worth_trying)(const KernelConfig& config, int head_dim, KvLayout layout) = nullptr;
+  TensorBox (*tensor_box)(const KernelConfig& config, int head_dim, KvLayout layout) = nullptr;
+
+  bool is_linear() const { return name == kLinearFamily; }
+  // Of whatever the family computes.
+  std::vector<KernelConfig> configs(const Problem& problem) const;
+  int smem_bytes_of(const Problem& problem, const KernelConfig& config) const;
 
   // Configs that the template can be instantiated with, before any device limit.
   std::vector<KernelConfig> configs(int head_dim, KvLayout layout) const;
@@ -128,6 +141,8 @@ struct Family {
 };
 
 std::span<const Family> families();
+// Those that compute attention, or linear layers.
+std::span<const Family> families_of(Op op);
 // nullptr when there is no family of that name.
 const Family* find_family(std::string_view name);
 // Throws InvalidArgument when there is no family of that name.

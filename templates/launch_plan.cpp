@@ -50,6 +50,12 @@ LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate, bool 
   const KernelConfig& config = candidate.config;
   const Family& family = known_family(candidate.family);
   LaunchPlan plan;
+  if (problem.is_linear()) {
+    plan.split.block = {static_cast<unsigned>(config.num_warps * kWarpSize), 1, 1};
+    plan.split.smem_bytes = family.smem_bytes_of(problem, config);
+    plan.split.programmatic = true;
+    return plan;
+  }
   plan.num_row_blocks = num_row_blocks(problem, candidate);
   const bool clusters = merges_in_cluster(family, plan.num_row_blocks, candidate.split_cap);
   if (problem.invariant) {

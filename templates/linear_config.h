@@ -54,6 +54,16 @@ constexpr int linear_warps(LinearWeights weights) {
   return kLinearShares * linear_warps_of_panel(weights);
 }
 constexpr int kMaxLinearTokens = 16;
+// Whether there are kernels of up to so many tokens at once. One token's x takes so little room that packed
+// rows have slots more; beside rows of bf16 it makes no difference.
+constexpr bool is_linear_token_block(int tokens, LinearWeights weights) {
+  return tokens == kMmaTokens || tokens == kMaxLinearTokens ||
+         (tokens == 1 && weights == LinearWeights::kInt4);
+}
+constexpr int linear_token_block(int num_tokens, LinearWeights weights) {
+  if (num_tokens == 1 && is_linear_token_block(1, weights)) return 1;
+  return num_tokens <= kMmaTokens ? kMmaTokens : kMaxLinearTokens;
+}
 
 // KernelConfig of this template: block_m tokens (8 or 16, with packed rows also 1); block_n rows of W in
 // a slot, gate and up rows both counted; num_stages slots of each share; num_warps is linear_warps().

@@ -15,9 +15,33 @@ constexpr int kLeastOutputs = 8;
 
 }  // namespace
 
+std::size_t linear_weight_bytes(const LinearShape& shape) {
+  if (shape.weights == LinearWeights::kInt4) {
+    return static_cast<std::size_t>(int4_bytes(shape.weight_rows(), shape.in_features));
+  }
+  return std::size_t{kBytesPerElement} * static_cast<std::size_t>(shape.weight_rows()) *
+         static_cast<std::size_t>(shape.in_features);
+}
+
+std::optional<KernelConfig> default_linear_config(int tokens, LinearWeights weights,
+                                                  int max_smem_bytes) {
+  // More have not been faster on an H200, of packed rows slower.
+  const int most_stages = weights == LinearWeights::kInt4 ? 2 : 3;
+  KernelConfig config{
+      .block_m = tokens, .block_n = 16, .num_stages = 1, .num_warps = linear_warps(weights)};
+  for (const int block_n : {48, 32, 16}) {
+    config.block_n = block_n;
+    for (config.num_stages = most_stages; config.num_stages >= 2; --config.num_stages) {
+      if (linear_smem_bytes(config, weights) <= max_smem_bytes) return config;
+    }
+  }
+  config.num_stages = 1;
+  if (linear_smem_bytes(config, weights) <= max_smem_bytes) return config;
+  return std::nullopt;
+}
+
 std::optional<Unsupported> linear_limits(const LinearShape& shape, const KernelConfig& config) {
-  const bool one_token = config.block_m == 1 && shape.weights == LinearWeights::kInt4;
-  if (config.block_m != kMmaTokens && config.block_m != kMaxLinearTokens && !one_token) {
+  if (!is_linear_token_block(config.block_m, shape.weights)) {
     return Unsupported{
         fmt::format("block_m={} is neither 8 nor 16, nor 1 with packed rows", config.block_m)};
   }

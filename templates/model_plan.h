@@ -1,27 +1,20 @@
 // Launches of a model's kernels beside its attention: pure arithmetic.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <vector>
 
 #include "templates/family.h"
 #include "templates/launch_plan.h"
-#include "templates/linear_config.h"
+#include "templates/linear_shape.h"
 #include "templates/model_params.h"
 #include "templates/per_layer_params.h"
 
 namespace attune {
 
-// y[num_tokens, out_features] = epilogue(W x); of kGeglu and kSwiglu W has 2 * out_features rows.
-struct LinearShape {
-  int out_features = 0;
-  int in_features = 0;
-  LinearEpilogue epilogue = LinearEpilogue::kStore;
-  LinearWeights weights = LinearWeights::kBf16;
-
-  int weight_rows() const { return out_features * linear_rows_per_output(epilogue); }
-  friend bool operator==(const LinearShape&, const LinearShape&) = default;
-};
+// Of W as it lies in memory.
+std::size_t linear_weight_bytes(const LinearShape& shape);
 
 // What the template's static_asserts and a launch of this shape refuse, if anything.
 std::optional<Unsupported> linear_limits(const LinearShape& shape, const KernelConfig& config);
@@ -31,6 +24,12 @@ struct LinearPlan {
   int num_passes = 1;
   int outputs_per_pass = 1;  // most of a pass: rows of a box
 };
+
+// The config without any measurement: the most rows of a slot, so that a CTA needs few passes (one for
+// the 41 rows that an H200's CTA has of 5376), with which two slots of every warp find room: one is
+// multiplied while the other is filled. The bits do not depend on it. Empty where nothing finds room.
+std::optional<KernelConfig> default_linear_config(int tokens, LinearWeights weights,
+                                                  int max_smem_bytes);
 
 // One CTA an SM. Throws InvalidArgument where linear_limits refuses.
 LinearPlan plan_linear(const LinearShape& shape, const KernelConfig& config, int num_sms);

@@ -14,11 +14,16 @@ namespace attune {
 namespace {
 
 constexpr std::array kHeadDims = {64, 128, 256, 512};
-constexpr std::array kOps = {Op::kDecode, Op::kVerify, Op::kPrefill};
+constexpr std::array kOps = {Op::kDecode, Op::kVerify, Op::kPrefill, Op::kLinear};
+constexpr std::array kEpilogues = {LinearEpilogue::kStore, LinearEpilogue::kGeglu,
+                                   LinearEpilogue::kSwiglu, LinearEpilogue::kLogits};
+constexpr std::array kWeights = {LinearWeights::kBf16, LinearWeights::kInt4};
 constexpr const char* kForm =
     "the form is op/b<batch>/q<seqlen_q>/kv<min>[-<max>]/h<q heads>x<kv heads>/d<head_dim>"
     "[/w<window>][/full][/softcap][/invariant][/p<page_size>]/<layout>/<dtype>, for instance "
-    "decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16";
+    "decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16, or "
+    "linear/m<tokens>/n<out_features>/k<in_features>/<epilogue>/<weights>, for instance "
+    "linear/m8/n21504/k5376/geglu/int4";
 
 // Walks over the segments of a problem's text.
 class Segments {
@@ -101,9 +106,59 @@ void require(bool holds, const Problem& problem, const std::string& what) {
   }
 }
 
+void parse_linear(Segments& segments, Problem* problem) {
+  LinearShape& linear = problem->linear;
+  problem->linear_tokens = segments.prefixed("m", "tokens");
+  linear.out_features = segments.prefixed("n", "out_features");
+  linear.in_features = segments.prefixed("k", "in_features");
+  linear.epilogue = parse_name(segments, "epilogue", kEpilogues);
+  linear.weights = parse_name(segments, "weights", kWeights);
+}
+
+void parse_attention(Segments& segments, Problem* problem) {
+  problem->batch = segments.prefixed("b", "batch");
+  problem->seqlen_q = segments.prefixed("q", "seqlen_q");
+  problem->kv = parse_kv_range(segments);
+  const std::string_view heads = segments.without_prefix("h", "heads");
+  const auto counts = split(heads, 'x');
+  if (counts.size() != 2)
+    segments.fail(fmt::format("heads='{}' is not <q heads>x<kv heads>", heads));
+  problem->num_q_heads = segments.number(counts[0], "num_q_heads");
+  problem->num_kv_heads = segments.number(counts[1], "num_kv_heads");
+  problem->head_dim = segments.prefixed("d", "head_dim");
+  if (segments.next_starts_with("w")) problem->window = segments.prefixed("w", "window");
+  problem->causal = !segments.take("full");
+  problem->softcap = segments.take("softcap");
+  problem->invariant = segments.take("invariant");
+  // The layout "paged" starts with a p too.
+  if (segments.next_is_numbered("p")) problem->page_size = segments.prefixed("p", "page_size");
+  problem->kv_layout = parse_name(segments, "layout", kKvLayouts);
+  problem->dtype = parse_name(segments, "dtype", std::array{DataType::kBf16});
+}
+
+void validate_linear(const Problem& problem) {
+  Problem rest = problem;
+  rest.op = Op::kDecode;
+  rest.linear_tokens = 0;
+  rest.linear = {};
+  require(rest == Problem{}, problem, "a linear layer has nothing of attention");
+  require(
+      is_linear_token_block(problem.linear_tokens, problem.linear.weights), problem,
+      fmt::format("tokens are m{} or m{}, of packed rows also m1", kMmaTokens, kMaxLinearTokens));
+  require(problem.linear.out_features >= 1 && problem.linear.out_features <= kMaxLinearFeatures,
+          problem, "out_features is n1 to n2^20");
+  require(problem.linear.in_features >= 8 && problem.linear.in_features <= kMaxLinearFeatures &&
+              problem.linear.in_features % 8 == 0,
+          problem, "in_features is k8 to k2^20, a multiple of 8");
+}
+
 }  // namespace
 
 std::string Problem::text() const {
+  if (is_linear()) {
+    return fmt::format("{}/m{}/n{}/k{}/{}/{}", name_of(op), linear_tokens, linear.out_features,
+                       linear.in_features, name_of(linear.epilogue), name_of(linear.weights));
+  }
   std::string text = fmt::format("{}/b{}/q{}/kv{}", name_of(op), batch, seqlen_q, kv.min);
   if (kv.max != kv.min) text += fmt::format("-{}", kv.max);
   text += fmt::format("/h{}x{}/d{}", num_q_heads, num_kv_heads, head_dim);
@@ -115,28 +170,23 @@ std::string Problem::text() const {
   return text + fmt::format("/{}/{}", name_of(kv_layout), name_of(dtype));
 }
 
+Problem Problem::of_linear(int tokens, const LinearShape& shape) {
+  Problem problem;
+  problem.op = Op::kLinear;
+  problem.linear_tokens = tokens;
+  problem.linear = shape;
+  return problem;
+}
+
 Problem Problem::parse(std::string_view text) {
   Segments segments(text);
   Problem problem;
   problem.op = parse_name(segments, "op", kOps);
-  problem.batch = segments.prefixed("b", "batch");
-  problem.seqlen_q = segments.prefixed("q", "seqlen_q");
-  problem.kv = parse_kv_range(segments);
-  const std::string_view heads = segments.without_prefix("h", "heads");
-  const auto counts = split(heads, 'x');
-  if (counts.size() != 2)
-    segments.fail(fmt::format("heads='{}' is not <q heads>x<kv heads>", heads));
-  problem.num_q_heads = segments.number(counts[0], "num_q_heads");
-  problem.num_kv_heads = segments.number(counts[1], "num_kv_heads");
-  problem.head_dim = segments.prefixed("d", "head_dim");
-  if (segments.next_starts_with("w")) problem.window = segments.prefixed("w", "window");
-  problem.causal = !segments.take("full");
-  problem.softcap = segments.take("softcap");
-  problem.invariant = segments.take("invariant");
-  // The layout "paged" starts with a p too.
-  if (segments.next_is_numbered("p")) problem.page_size = segments.prefixed("p", "page_size");
-  problem.kv_layout = parse_name(segments, "layout", kKvLayouts);
-  problem.dtype = parse_name(segments, "dtype", std::array{DataType::kBf16});
+  if (problem.is_linear()) {
+    parse_linear(segments, &problem);
+  } else {
+    parse_attention(segments, &problem);
+  }
   segments.expect_end();
   problem.validate();
   if (problem.text() != text) {
@@ -146,6 +196,9 @@ Problem Problem::parse(std::string_view text) {
 }
 
 void Problem::validate() const {
+  if (is_linear()) return validate_linear(*this);
+  require(linear_tokens == 0 && linear == LinearShape{}, *this,
+          "attention has nothing of a linear layer");
   require(batch >= 1 && batch <= 65535, *this, "batch is 1 to 65535");
   require(op != Op::kDecode || seqlen_q == 1, *this, "decode has q1; use verify for more");
   require(op != Op::kVerify || (seqlen_q >= 2 && seqlen_q <= kMaxVerifyTokens), *this,
@@ -185,8 +238,28 @@ std::string_view name_of(Op op) {
       return "verify";
     case Op::kPrefill:
       return "prefill";
+    case Op::kLinear:
+      return "linear";
   }
   return "?";
+}
+
+std::string_view name_of(LinearEpilogue epilogue) {
+  switch (epilogue) {
+    case LinearEpilogue::kStore:
+      return "store";
+    case LinearEpilogue::kGeglu:
+      return "geglu";
+    case LinearEpilogue::kSwiglu:
+      return "swiglu";
+    case LinearEpilogue::kLogits:
+      return "logits";
+  }
+  return "?";
+}
+
+std::string_view name_of(LinearWeights weights) {
+  return weights == LinearWeights::kInt4 ? "int4" : "bf16";
 }
 
 std::string_view name_of(KvLayout layout) {

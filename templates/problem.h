@@ -1,4 +1,4 @@
-// What is asked for: one attention problem, its text form and its parser.
+// What is asked for: one attention or linear layer, its text form and its parser.
 #pragma once
 
 #include <array>
@@ -7,10 +7,11 @@
 #include <string_view>
 
 #include "templates/config.h"
+#include "templates/linear_shape.h"
 
 namespace attune {
 
-enum class Op { kDecode, kVerify, kPrefill };
+enum class Op { kDecode, kVerify, kPrefill, kLinear };
 enum class DataType { kBf16 };
 
 inline constexpr std::array kKvLayouts = {KvLayout::kContiguous, KvLayout::kRing, KvLayout::kPaged,
@@ -21,6 +22,7 @@ constexpr int kMaxKvLen = 1 << 29;
 constexpr int kMaxWindow = 1 << 20;
 constexpr int kMaxVerifyTokens = 16;
 constexpr int kMaxPrefillTokens = 1 << 16;
+constexpr int kMaxLinearFeatures = 1 << 20;
 
 // kv_len values that one choice of kernel has to be good for. Correctness never depends on it.
 struct KvRange {
@@ -35,6 +37,9 @@ struct KvRange {
 //     [/w<window>][/full][/softcap][/invariant][/p<page_size>]/<layout>/<dtype>
 //   verify/b1/q8/kv1-131072/h32x16/d256/w1024/ring/bf16
 //   prefill/b1/q512/kv1-131072/h32x4/d512/p64/unified-paged/bf16
+// Of a linear layer for up to 8 or 16 tokens:
+//   linear/m<tokens>/n<out_features>/k<in_features>/<epilogue>/<weights>
+//   linear/m8/n21504/k5376/geglu/int4
 struct Problem {
   Op op = Op::kDecode;
   int batch = 1;
@@ -52,10 +57,17 @@ struct Problem {
   int page_size = 0;  // rows of a page of the paged layouts, a power of two; 0 for the others
   KvLayout kv_layout = KvLayout::kContiguous;
   DataType dtype = DataType::kBf16;
+  // Of kLinear, where everything above has its default; 0 of others. Times have no length: they are
+  // those of kv 1.
+  int linear_tokens = 0;  // of a launch, at most: 8 or 16, of packed rows also 1
+  LinearShape linear = {};
 
+  bool is_linear() const { return op == Op::kLinear; }
   int group_size() const { return num_q_heads / num_kv_heads; }
   // Packed query rows per KV head.
   int num_rows() const { return seqlen_q * group_size(); }
+
+  static Problem of_linear(int tokens, const LinearShape& shape);
 
   std::string text() const;
   // Throws InvalidArgument that names the segment, its value and what is allowed.

@@ -4,6 +4,8 @@
 #include <utility>
 #include <variant>
 
+#include "jit/model_source.h"
+
 namespace attune {
 namespace {
 
@@ -45,7 +47,7 @@ std::list<CompileStage::Wanted> CompileStage::missing(const std::set<Variant>& v
   std::vector<std::pair<std::string, Source>> sources;
   if (with_probes) sources.emplace_back(kProbes, probe_source(arch_));
   for (const Variant& variant : variants) {
-    sources.emplace_back(variant.text(), attention_source(variant));
+    sources.emplace_back(variant.text(), variant_source(variant));
   }
   std::list<Wanted> wanted;
   std::set<Digest> seen;

@@ -10,6 +10,7 @@
 #include "jit/host/host_target.h"
 #include "templates/launch_plan.h"
 #include "templates/split_plan.h"
+#include "tuner/linear_space.h"
 #include "tuner/select.h"
 
 namespace attune {
@@ -241,6 +242,7 @@ double predicted_us(const Problem& problem, const Candidate& candidate, const De
 
 std::vector<Candidate> ranked(const Problem& problem, const std::vector<Candidate>& candidates,
                               const DeviceInfo& device) {
+  if (problem.is_linear()) return ranked_linear(problem, candidates, device);
   const std::vector<int> points = kv_points(problem.kv);
   std::vector<CandidateMeasurements> predicted;
   for (const Candidate& candidate : candidates) {

@@ -21,8 +21,8 @@ double time_deadline_s(const DeviceInfo& device, const Problem& problem, int kv_
                        const TimerOptions& options) {
   const bool is_host = is_host_arch(device.arch);
   const double launch_s =
-      attention_flops(problem, kv_len) / (is_host ? kSlowestHostFlops : kSlowestGpuFlops) +
-      attention_bytes(problem, kv_len) / (is_host ? kSlowestHostBytes : kSlowestGpuBytes);
+      problem_flops(problem, kv_len) / (is_host ? kSlowestHostFlops : kSlowestGpuFlops) +
+      problem_bytes(problem, kv_len) / (is_host ? kSlowestHostBytes : kSlowestGpuBytes);
   const TimingSizes sizes = timing_sizes(device);
   const int samples = std::min(options.max_samples, sizes.max_samples);
   // Two launches come before the graph is made.

@@ -38,37 +38,26 @@ void LocalMeasure::close() {
   loaded_.clear();
   timer_.reset();
   verifier_.reset();
-  cases_.clear();
   unit_.reset();
 }
 
 void LocalMeasure::prepare_verify() {
   if (verifier_ != nullptr) return;
   timer_.reset();
-  preparing([&] {
-    cases_ = verify_cases(unit_.value().problem, unit_->seed);
-    verifier_ = std::make_unique<Verifier>(device_, cases_);
-  });
+  preparing([&] { verifier_ = make_verifier(device_, unit_.value().problem, unit_->seed); });
 }
 
 void LocalMeasure::prepare_time() {
   if (timer_ != nullptr) return;
   verifier_.reset();
-  cases_.clear();
   preparing([&] {
-    timer_ = std::make_unique<AttentionTimer>(device_, *unit_.value().probes, unit_->problem);
+    timer_ = make_timer(device_, *unit_.value().probes, unit_->problem);
     if (monitor_ == nullptr) monitor_ = open_device_monitor(device_.info());
     timer_->watch(*monitor_);
   });
 }
 
-double LocalMeasure::verification_flops() const {
-  double flops = 0;
-  for (const VerifyCase& one : cases_) {
-    flops += attention_flops(one.inputs.problem, one.inputs.kv_len);
-  }
-  return flops;
-}
+double LocalMeasure::verification_flops() const { return verifier_->flops(); }
 
 const AttentionKernels& LocalMeasure::load(const Candidate& candidate, const Binary& binary) {
   const Problem& problem = unit_.value().problem;

@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "jit/device.h"
 #include "jit/device_monitor.h"
@@ -41,10 +40,9 @@ class LocalMeasure : public MeasureService {
 
   Device& device_;
   std::optional<MeasureUnit> unit_;
-  std::vector<VerifyCase> cases_;
-  std::unique_ptr<Verifier> verifier_;
+  std::unique_ptr<CandidateVerifier> verifier_;
   std::unique_ptr<DeviceMonitor> monitor_;
-  std::unique_ptr<AttentionTimer> timer_;
+  std::unique_ptr<CandidateTimer> timer_;
   std::map<Variant, AttentionKernels> loaded_;
 };
 

@@ -14,7 +14,7 @@ namespace {
 // The winner that is stored for the problem, else the default.
 Candidate candidate_to_beat(const TuneStore& store, const DeviceInfo& gpu, const Problem& problem,
                             const std::string& compiler_version) {
-  for (const Family& family : families()) {
+  for (const Family& family : families_of(problem.op)) {
     const Toolchain toolchain = toolchain_of(family, gpu.arch, compiler_version);
     const auto hit = store.find_winner(gpu, problem, toolchain);
     if (hit && hit->match == Match::kExact) return hit->winner.candidate;

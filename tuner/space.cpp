@@ -12,6 +12,7 @@
 #include "jit/host/host_target.h"
 #include "templates/launch_plan.h"
 #include "templates/split_plan.h"
+#include "tuner/linear_space.h"
 
 namespace attune {
 namespace {
@@ -304,11 +305,12 @@ std::optional<Rejection> prune(const Problem& problem, const Family& family,
     return Rejection{RejectReason::kThreads,
                      fmt::format("threads={} limit={}", num_threads, device.max_threads_per_block)};
   }
-  const int smem_bytes = family.smem_bytes(config, problem.head_dim, problem.kv_layout);
+  const int smem_bytes = family.smem_bytes_of(problem, config);
   if (smem_bytes > device.max_smem_per_block_bytes) {
     return Rejection{RejectReason::kSmem, fmt::format("smem_bytes={} limit={}", smem_bytes,
                                                       device.max_smem_per_block_bytes)};
   }
+  if (family.is_linear()) return std::nullopt;
   const KernelConfig of_cta = family.of_cta(config);
   if (!within_register_rule(of_cta, problem.head_dim)) {
     return Rejection{
@@ -337,9 +339,9 @@ CandidateSpace candidate_space(const Problem& problem, const DeviceInfo& device,
                                std::span<const std::string> disabled) {
   CandidateSpace space;
   std::vector<Survivor> survivors;
-  for (const Family& family : families()) {
+  for (const Family& family : families_of(problem.op)) {
     if (is_disabled(family, disabled)) continue;
-    for (const KernelConfig& config : family.configs(problem.head_dim, problem.kv_layout)) {
+    for (const KernelConfig& config : family.configs(problem)) {
       const Survivor one{&family, config};
       if (auto rejection = prune(problem, family, config, device)) {
         drop(one, std::move(*rejection), &space);
@@ -347,6 +349,12 @@ CandidateSpace candidate_space(const Problem& problem, const DeviceInfo& device,
         survivors.push_back(one);
       }
     }
+  }
+  if (problem.is_linear()) {
+    for (const Survivor& one : survivors)
+      space.kept.push_back({std::string(one.family->name), one.config, 1});
+    drop_poor_linear(problem, device, &space);
+    return space;
   }
   if (survivors.empty()) apply_register_fallback(problem.head_dim, &survivors, &space);
   drop_outclassed(problem, &survivors, &space);
@@ -394,12 +402,15 @@ Candidate default_candidate(const Problem& problem, const DeviceInfo& device,
   const CandidateSpace space = candidate_space(problem, device, disabled);
   if (space.kept.empty()) refuse_if_only_disabled(problem, device, disabled);
   if (space.kept.empty()) {
-    throw InvalidArgument(
-        "no kernel can compute the problem on this device",
-        fmt::format("{} on {} ({}): {}", problem.text(), device.name, device.arch,
-                    table_of_reasons(space.pruned)),
-        "use a device with more shared memory, or a smaller head_dim or seqlen_q");
+    throw InvalidArgument("no kernel can compute the problem on this device",
+                          fmt::format("{} on {} ({}): {}", problem.text(), device.name, device.arch,
+                                      table_of_reasons(space.pruned)),
+                          problem.is_linear()
+                              ? "use bf16 weights, or a GPU of sm_90 or later"
+                              : "use a device with more shared memory, or a smaller head_dim or "
+                                "seqlen_q");
   }
+  if (problem.is_linear()) return default_linear_candidate(problem, space, device);
   const int rows = problem.num_rows();
   // Smaller is better, from left to right; the config itself makes the order total.
   const auto rank = [&](const Candidate& candidate) {

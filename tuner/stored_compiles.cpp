@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "common/error.h"
+#include "jit/model_source.h"
 #include "tuner/space.h"
 
 namespace attune {
@@ -55,7 +56,7 @@ std::string stored_compiler_version(const TuneStore& store, const std::vector<Pr
     const StoredCompiles compiles(version);
     std::size_t count = 0;
     for (const Variant& variant : variants) {
-      count += stored.count(compiles.key(attention_source(variant), device.arch));
+      count += stored.count(compiles.key(variant_source(variant), device.arch));
     }
     if (count <= most) continue;
     most = count;

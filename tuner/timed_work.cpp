@@ -9,6 +9,7 @@
 
 #include "common/error.h"
 #include "jit/host/host_target.h"
+#include "templates/model_plan.h"
 #include "templates/split_plan.h"
 #include "tuner/timer.h"
 
@@ -18,6 +19,14 @@ namespace {
 KeyRange visible(const Problem& problem, int kv_len, int first_token, int last_token) {
   return visible_keys(kv_len, problem.seqlen_q, first_token, last_token, problem.window,
                       problem.causal ? 1 : 0);
+}
+
+double linear_bytes(const Problem& problem) {
+  const LinearShape& shape = problem.linear;
+  const int out_bytes = shape.epilogue == LinearEpilogue::kLogits ? 4 : kBytesPerElement;
+  return static_cast<double>(linear_weight_bytes(shape)) +
+         problem.linear_tokens * (double{kBytesPerElement} * shape.in_features +
+                                  double(out_bytes) * shape.out_features);
 }
 
 }  // namespace
@@ -90,7 +99,8 @@ void require_lengths(const Problem& problem, std::span<const int> kv_lens) {
   }
 }
 
-double attention_bytes(const Problem& problem, std::span<const int> kv_lens) {
+double problem_bytes(const Problem& problem, std::span<const int> kv_lens) {
+  if (problem.is_linear()) return linear_bytes(problem);
   const double row_elements =
       is_unified(problem.kv_layout) ? kUnifiedColumns : 2 * problem.head_dim;
   const double q_elements = 2.0 * problem.seqlen_q * problem.num_q_heads * problem.head_dim;
@@ -102,11 +112,14 @@ double attention_bytes(const Problem& problem, std::span<const int> kv_lens) {
   return elements * kBytesPerElement;
 }
 
-double attention_bytes(const Problem& problem, int kv_len) {
-  return attention_bytes(problem, {&kv_len, 1}) * problem.batch;
+double problem_bytes(const Problem& problem, int kv_len) {
+  return problem_bytes(problem, {&kv_len, 1}) * problem.batch;
 }
 
-double attention_flops(const Problem& problem, std::span<const int> kv_lens) {
+double problem_flops(const Problem& problem, std::span<const int> kv_lens) {
+  if (problem.is_linear()) {
+    return 2.0 * problem.linear_tokens * problem.linear.weight_rows() * problem.linear.in_features;
+  }
   double pairs = 0;
   for (const int kv_len : kv_lens) {
     for (int token = 0; token < problem.seqlen_q; ++token) {
@@ -117,8 +130,8 @@ double attention_flops(const Problem& problem, std::span<const int> kv_lens) {
   return 4.0 * pairs * problem.num_q_heads * problem.head_dim;
 }
 
-double attention_flops(const Problem& problem, int kv_len) {
-  return attention_flops(problem, {&kv_len, 1}) * problem.batch;
+double problem_flops(const Problem& problem, int kv_len) {
+  return problem_flops(problem, {&kv_len, 1}) * problem.batch;
 }
 
 }  // namespace attune

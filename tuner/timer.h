@@ -1,5 +1,5 @@
-// Cold-L2 times of attention candidates: events around replays of a CUDA graph whose nodes rotate
-// over KV buffers.
+// Cold-L2 times of candidates: events around replays of a CUDA graph whose nodes rotate over KV
+// buffers, or over weights (linear_timer.h).
 #pragma once
 
 #include <cstddef>
@@ -87,8 +87,27 @@ struct Ceilings {
 // problem.kv.max.
 void require_lengths(const Problem& problem, std::span<const int> kv_lens);
 
+// Times the candidates of one problem.
+class CandidateTimer {
+ public:
+  virtual ~CandidateTimer() = default;
+
+  // What a candidate is judged by at `kv_len`. Throws CudaError when a launch fails and Error when no
+  // sample is usable; never returns a partial result.
+  virtual Timing judge(const AttentionKernels& kernels, const Candidate& candidate, int kv_len,
+                       const TimerOptions& options) = 0;
+  // From now on the conditions of the samples are looked at, and samples during which a clock jumps
+  // are taken again. The monitor has to outlive the timer.
+  virtual void watch(DeviceMonitor& monitor) = 0;
+};
+
+// With the measuring kernels compiled already (probe_source). Throws Error when what is timed does not
+// fit into memory.
+std::unique_ptr<CandidateTimer> make_timer(Device& device, const Binary& probes,
+                                           const Problem& problem);
+
 // Buffers, streams and the noise kernel for timing one problem shape. K/V hold random bf16.
-class AttentionTimer {
+class AttentionTimer : public CandidateTimer {
  public:
   // Allocates for sequences of `longest_kv_len` (0: problem.kv.max), at least two buffers and at
   // most half of the free memory. Throws Error when they do not fit.
@@ -97,7 +116,7 @@ class AttentionTimer {
   // With the measuring kernels compiled already (probe_source).
   AttentionTimer(Device& device, const Binary& probes, const Problem& problem,
                  int longest_kv_len = 0);
-  ~AttentionTimer();
+  ~AttentionTimer() override;
 
   // `kv_lens` has the length of each sequence, as require_lengths has it; where the buffers are too
   // small for them they are allocated anew, as above. The kernels have to live as long as the timer:
@@ -110,11 +129,9 @@ class AttentionTimer {
                  const TimerOptions& options = {});
   // The mean over judged_lengths(problem, kv_len).
   Timing judge(const AttentionKernels& kernels, const Candidate& candidate, int kv_len,
-               const TimerOptions& options = {});
+               const TimerOptions& options = {}) override;
 
-  // From now on the conditions of the samples are looked at, and samples during which a clock jumps
-  // are taken again. The monitor has to outlive the timer.
-  void watch(DeviceMonitor& monitor);
+  void watch(DeviceMonitor& monitor) override;
 
  private:
   struct State;
@@ -125,11 +142,11 @@ Ceilings measure_ceilings(Device& device, const Compiler& compiler);
 Ceilings measure_ceilings(Device& device, const Binary& probes);
 
 // Bytes and FLOPs that a problem must move and do for sequences of these lengths: each visible K/V
-// byte once, q and out once.
-double attention_bytes(const Problem& problem, std::span<const int> kv_lens);
-double attention_flops(const Problem& problem, std::span<const int> kv_lens);
+// byte once, q and out once. A linear layer has no lengths: its weights, input and output once.
+double problem_bytes(const Problem& problem, std::span<const int> kv_lens);
+double problem_flops(const Problem& problem, std::span<const int> kv_lens);
 // All sequences of one length.
-double attention_bytes(const Problem& problem, int kv_len);
-double attention_flops(const Problem& problem, int kv_len);
+double problem_bytes(const Problem& problem, int kv_len);
+double problem_flops(const Problem& problem, int kv_len);
 
 }  // namespace attune

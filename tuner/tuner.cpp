@@ -181,7 +181,7 @@ class Run {
 
   bool find_cached(const Problem& problem, const SearchPlan& search) {
     if (options_.refresh) return false;
-    for (const Family& family : families()) {
+    for (const Family& family : families_of(problem.op)) {
       if (is_disabled(family, options_.disabled_families)) continue;
       const Toolchain toolchain = toolchain_of(family, device_.arch, compiles_.compiler_version());
       auto hit = store_.find_winner(device_, problem, toolchain, kTimingMethod);

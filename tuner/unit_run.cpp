@@ -85,7 +85,7 @@ Toolchain UnitRun::toolchain_of_family(const std::string& family) const {
 // A launch that failed or hung once costs a process and its deadline, so it is not tried again.
 void UnitRun::recall_rejections() {
   if (context_.options.refresh) return;
-  for (const Family& family : families()) {
+  for (const Family& family : families_of(unit_.problem.op)) {
     const Toolchain toolchain = toolchain_of_family(std::string(family.name));
     for (const KvRange& range : unit_.ranges) {
       for (const RejectionRecord& record :
@@ -157,7 +157,7 @@ std::function<std::optional<Timing>(const Candidate&, int)> UnitRun::recall_time
   std::map<std::pair<Candidate, int>, Timing> known;
   if (context_.options.refresh) return {};
   const DeviceInfo& gpu = context_.measure.device();
-  for (const Family& family : families()) {
+  for (const Family& family : families_of(unit_.problem.op)) {
     const Toolchain toolchain = toolchain_of_family(std::string(family.name));
     for (const auto& measured : context_.store.measurements(gpu, unit_.problem, toolchain)) {
       for (const Measurement& point : measured.points) {
@@ -257,7 +257,7 @@ void UnitRun::commit(const TimedRange& timed, const Candidate& range_default,
         return context_.compiles.is_unresolved(one.variant(unit_.problem));
       });
   winner.method = timed.complete && all_tried ? kTimingMethod : kPartialTimingMethod;
-  for (const Family& family : families()) {
+  for (const Family& family : families_of(unit_.problem.op)) {
     if (is_disabled(family, context_.options.disabled_families)) continue;  // what is known stays
     std::vector<CandidateMeasurements> of_family;
     std::copy_if(measured.begin(), measured.end(), std::back_inserter(of_family),
@@ -287,7 +287,7 @@ void UnitRun::reject(const Candidate& candidate, Stage stage, Rejection rejectio
 }
 
 void UnitRun::store_rejections() {
-  for (const Family& family : families()) {
+  for (const Family& family : families_of(unit_.problem.op)) {
     if (is_disabled(family, context_.options.disabled_families)) continue;
     std::vector<RejectionRecord> of_family;
     std::copy_if(rejections_.begin(), rejections_.end(), std::back_inserter(of_family),

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "common/error.h"
 #include "tuner/compare.h"
 #include "tuner/device_case.h"
+#include "tuner/linear_verify.h"
+#include "tuner/timer.h"
 #include "tuner/timestamp.h"
 
 namespace attune {
@@ -152,6 +155,39 @@ std::variant<Admission, Rejection> Verifier::verify(const AttentionKernels& kern
   }
   admission.created_at = utc_timestamp();
   return admission;
+}
+
+double Verifier::flops() const {
+  double flops = 0;
+  for (const DeviceCase& one : state_->device_cases) {
+    flops += problem_flops(one.host->inputs.problem, one.host->inputs.kv_len);
+  }
+  return flops;
+}
+
+namespace {
+
+class OwningVerifier : public CandidateVerifier {
+ public:
+  OwningVerifier(Device& device, std::vector<VerifyCase> cases)
+      : cases_(std::move(cases)), verifier_(device, cases_) {}
+  std::variant<Admission, Rejection> verify(const AttentionKernels& kernels,
+                                            const Candidate& candidate) override {
+    return verifier_.verify(kernels, candidate);
+  }
+  double flops() const override { return verifier_.flops(); }
+
+ private:
+  const std::vector<VerifyCase> cases_;
+  Verifier verifier_;
+};
+
+}  // namespace
+
+std::unique_ptr<CandidateVerifier> make_verifier(Device& device, const Problem& problem,
+                                                 std::uint64_t seed) {
+  if (problem.is_linear()) return std::make_unique<LinearVerifier>(device, problem, seed);
+  return std::make_unique<OwningVerifier>(device, verify_cases(problem, seed));
 }
 
 std::variant<Admission, Rejection> verify(Device& device, const AttentionKernels& kernels,

@@ -47,20 +47,35 @@ std::vector<VerifyCase> verify_cases(const Problem& problem, std::uint64_t seed)
 VerifyCase verify_case(const Problem& problem, std::uint64_t seed, std::string name,
                        const std::vector<int>& kv_lens);
 
+// Verifies the candidates of one problem.
+class CandidateVerifier {
+ public:
+  virtual ~CandidateVerifier() = default;
+  virtual std::variant<Admission, Rejection> verify(const AttentionKernels& kernels,
+                                                    const Candidate& candidate) = 0;
+  // Of one launch of every case.
+  virtual double flops() const = 0;
+};
+
+// With inputs and reference of its own; `seed` fixes them.
+std::unique_ptr<CandidateVerifier> make_verifier(Device& device, const Problem& problem,
+                                                 std::uint64_t seed);
+
 // Cases on a device, uploaded once for all candidates of a problem. Every stride is
 // padded, of each tensor by another amount, so that a kernel which assumes or mixes up strides
 // fails.
-class Verifier {
+class Verifier : public CandidateVerifier {
  public:
   // `cases` has to outlive it.
   Verifier(Device& device, const std::vector<VerifyCase>& cases);
-  ~Verifier();
+  ~Verifier() override;
 
   // Runs every case with output and workspace poisoned and guard bytes around them, twice, and
   // compares; the second run must give the same bits, and so must a third one without lse. The
   // accuracy case runs in few splits as well, so that the loop over tiles is seen to work.
   std::variant<Admission, Rejection> verify(const AttentionKernels& kernels,
-                                            const Candidate& candidate);
+                                            const Candidate& candidate) override;
+  double flops() const override;
 
  private:
   struct State;

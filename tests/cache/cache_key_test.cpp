@@ -61,6 +61,27 @@ TEST_F(CacheKey, EveryFieldOfAPagedProblemCounts) {
   }
 }
 
+TEST_F(CacheKey, EveryFieldOfALinearProblemCounts) {
+  const Problem linear = Problem::parse("linear/m8/n512/k256/store/bf16");
+  Winner winner = sample_winner(linear);
+  winner.candidate = Candidate::parse("linear/m8n48s2w8/x1");
+  winner.measurements = {testing::sample_measurement(1, 3)};
+  store_->put_winner(sample_gpu(), winner);
+  const auto hit = store_->find_winner(sample_gpu(), linear, sample_toolchain());
+  ASSERT_TRUE(hit);
+  EXPECT_EQ(hit->match, Match::kExact);
+  EXPECT_EQ(hit->winner.problem, linear);
+  EXPECT_EQ(hit->winner.candidate, winner.candidate);
+  for (const auto& [field, what, mutate] : linear_problem_mutations()) {
+    Problem problem = linear;
+    mutate(problem);
+    EXPECT_NE(problem.text(), linear.text()) << what;
+    EXPECT_FALSE(store_->find_winner(sample_gpu(), problem, sample_toolchain())) << what;
+  }
+  // Texts of attention are as ever.
+  EXPECT_EQ(sample_problem().text(), "verify/b1/q8/kv1-4096/h32x16/d256/w1024/ring/bf16");
+}
+
 TEST_F(CacheKey, EveryFieldOfTheToolchainCounts) {
   for (const auto& [field, what, mutate] : toolchain_mutations()) {
     Toolchain toolchain = sample_toolchain();
@@ -216,10 +237,20 @@ TEST(VariantKey, EveryFieldCounts) {
   }
 }
 
+TEST(VariantKey, EveryFieldOfALinearLayerCounts) {
+  const Variant base = Variant::parse("linear/bf16/store/m8n48s2w8");
+  for (const auto& [field, what, mutate] : linear_variant_mutations()) {
+    Variant variant = base;
+    mutate(variant);
+    EXPECT_NE(variant.text(), base.text()) << field;
+  }
+}
+
 // A new field without a change in key_mutations.h fails here.
 TEST(CacheKeyCoverage, NoFieldIsForgotten) {
   auto problem_fields = fields_of(problem_mutations());
   problem_fields.merge(fields_of(paged_problem_mutations()));
+  problem_fields.merge(fields_of(linear_problem_mutations()));
   problem_fields.insert("dtype");
   EXPECT_EQ(problem_fields.size(), num_fields<Problem>());
   EXPECT_EQ(num_fields<KvRange>(), 2u);
@@ -229,7 +260,9 @@ TEST(CacheKeyCoverage, NoFieldIsForgotten) {
   EXPECT_EQ(gpu_fields.size(), num_fields<DeviceInfo>());
   EXPECT_EQ(fields_of(candidate_mutations()).size(), num_fields<Candidate>());
   EXPECT_EQ(num_fields<KernelConfig>(), 4u);
+  EXPECT_EQ(num_fields<LinearShape>(), linear_problem_mutations().size() - 1);
   auto variant_fields = fields_of(variant_mutations());
+  variant_fields.merge(fields_of(linear_variant_mutations()));
   variant_fields.insert("dtype");
   EXPECT_EQ(variant_fields.size(), num_fields<Variant>());
 }

@@ -27,8 +27,8 @@ BenchOutcome made_up_bench() {
 
 TEST(Floor, IsWhatTakesLongerBytesOrFlops) {
   const Problem problem = Problem::parse(kTuned);
-  const double bytes = attention_bytes(problem, 4096);
-  const double flops = attention_flops(problem, 4096);
+  const double bytes = problem_bytes(problem, 4096);
+  const double flops = problem_flops(problem, 4096);
   EXPECT_NEAR(floor_us(problem, kAlone, {1e12, 1e18}), bytes * 1e-6, 1e-9);
   EXPECT_NEAR(floor_us(problem, kAlone, {1e18, 1e12}), flops * 1e-6, 1e-9);
 }
@@ -80,7 +80,7 @@ TEST(BenchReport, ShowsABatchOfSeveralLengthsAsOneRow) {
   const Json point = bench_json(outcome)["problems"][0]["points"][0];
   EXPECT_EQ(point["kv_len"], "100..4096");
   EXPECT_EQ(point["lengths"], (std::vector{512, 4096, 100}));
-  EXPECT_EQ(point["bytes"], attention_bytes(row.problem, row.points[0].kv_lens));
+  EXPECT_EQ(point["bytes"], problem_bytes(row.problem, row.points[0].kv_lens));
   const std::string csv = bench_csv(outcome, "t");
   EXPECT_NE(csv.find(",100..4096,splitkv/"), std::string::npos) << csv;
   EXPECT_TRUE(csv.ends_with(",15.000,0.500,512 4096 100\n")) << csv;

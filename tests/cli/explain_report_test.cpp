@@ -212,6 +212,12 @@ TEST(Explain, NamesTheFieldThatAloneDiffers) {
     mutate(asked);
     expect_named(asked, paged, field);
   }
+  const Problem linear = Problem::parse("linear/m8/n512/k256/store/bf16");
+  for (const auto& [field, what, mutate] : linear_problem_mutations()) {
+    Problem asked = linear;
+    mutate(asked);
+    expect_named(asked, linear, what);
+  }
 }
 
 TEST(Explain, NamesThePartOfTheGpuThatAloneDiffers) {

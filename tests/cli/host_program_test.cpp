@@ -48,6 +48,57 @@ TEST_F(HostProgram, StoresAWinnerOnceAndServesIt) {
   EXPECT_EQ(engine.prepare(kTiny).candidate_text(), winner);
 }
 
+// All that takes problems takes those of linear layers.
+TEST_F(HostProgram, TunesALinearLayerAndShowsIt) {
+  // Packed, it has few candidates.
+  const std::string linear = "linear/m8/n40/k264/geglu/int4";
+  const Finished compiled =
+      run({"tune", "--problem", linear, "--compile-only", "--arch", "host", cache_flag()});
+  ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
+  more_environment_ = {"ATTUNE_DEVICE=host"};
+  EXPECT_EQ(run({"tune", linear, "--check", cache_flag()}).exit_code, 1);
+  const Finished cold = run({"tune", linear, "--json", cache_flag()});
+  ASSERT_EQ(cold.exit_code, 0) << cold.err;
+  const auto tuned = cold.json();
+  EXPECT_EQ(tuned["compiled"], 0);
+  EXPECT_GE(tuned["timed"], 2);
+  ASSERT_EQ(tuned["winners"].size(), 1U);
+  EXPECT_EQ(tuned["winners"][0]["problem"], linear);
+  EXPECT_EQ(tuned["winners"][0]["admission"]["reference"], "linear-cpu-double-1");
+  EXPECT_LE(tuned["winners"][0]["admission"]["relative_l2"], 2.5e-3);
+  const std::string winner = tuned["winners"][0]["candidate"];
+  EXPECT_EQ(run({"tune", linear, "--check", cache_flag()}).exit_code, 0);
+
+  const auto explained = run({"explain", linear, "--json", cache_flag()}).json();
+  EXPECT_EQ(explained["match"], "exact");
+  EXPECT_EQ(explained["candidate"], winner);
+  EXPECT_FALSE(explained["causes"].empty());
+  const auto other = run({"explain", "linear/m16/n40/k264/geglu/int4", cache_flag()}).out;
+  EXPECT_NE(other.find("no exact match: " + linear + ": tokens is 8, not 16"), std::string::npos)
+      << other;
+  const Finished list = run({"cache", "list", cache_flag()});
+  EXPECT_NE(list.out.find(linear), std::string::npos) << list.out;
+  const Finished shown = run({"cache", "show", linear, cache_flag()});
+  EXPECT_EQ(shown.exit_code, 0) << shown.err;
+  const auto page = folder_ / "report.html";
+  const Finished report = run({"report", "-o", page.string(), cache_flag()});
+  EXPECT_EQ(report.exit_code, 0) << report.err;
+  EXPECT_NE(read_file(page).find("linear, 8 tokens"), std::string::npos);
+
+  const std::string exported = (folder_ / "exported.db").string();
+  const std::string copy = "--cache=" + (folder_ / "copy.db").string();
+  EXPECT_EQ(run({"cache", "export", exported, cache_flag()}).exit_code, 0);
+  EXPECT_EQ(run({"cache", "import", exported, copy}).exit_code, 0);
+
+  const Finished bench = run({"bench", linear, cache_flag()});
+  ASSERT_EQ(bench.exit_code, 0) << bench.err;
+  EXPECT_NE(bench.out.find("served " + winner + " (exact)"), std::string::npos) << bench.out;
+  const Finished check = run({"check", linear, "--candidate", winner, "--json"});
+  ASSERT_EQ(check.exit_code, 0) << check.err << check.out;
+  EXPECT_EQ(check.json()["failed"], 0);
+  EXPECT_EQ(check.json()["checks"][0]["cases"], 3);
+}
+
 TEST_F(HostProgram, MeasuresWithoutACompilerWhatWasCompiledBefore) {
   const std::string one_family = "ATTUNE_DISABLE_FAMILIES=swapab,oneround,wgmma,tiled";
   more_environment_ = {one_family};

@@ -198,6 +198,54 @@ TEST(Presets, RefuseTensorParallelismThatSplitsAHead) {
   EXPECT_THROW(expand(six, 4), InvalidArgument);  // 6 KV heads over 4 GPUs
 }
 
+constexpr const char* kLinear = R"(model: mine
+dtype: bf16
+linear:
+  tokens: [8, 16]
+  weights: [int4]
+  layers:
+    - name: up
+      out_features: 512
+      in_features: 256
+      epilogue: geglu
+    - {name: down, out_features: 256, in_features: 512}
+)";
+
+std::string with_linear(const std::string& from, const std::string& to) {
+  std::string text = kLinear;
+  const auto at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST(Presets, HaveLinearLayersAloneOrBehindAttention) {
+  const auto alone = expand(parse_preset(kLinear, "p.yaml"));
+  ASSERT_EQ(alone.size(), 4U);
+  EXPECT_EQ(alone[0].text(), "linear/m8/n512/k256/geglu/int4");
+  EXPECT_EQ(alone[1].text(), "linear/m16/n512/k256/geglu/int4");
+  EXPECT_EQ(alone[3].text(), "linear/m16/n256/k512/store/int4");
+  const std::string linear = std::string(kLinear).substr(std::string(kLinear).find("linear:"));
+  const auto both = expand(parse_preset(kGood + linear, "p.yaml"));
+  EXPECT_EQ(both.size(), expand(parse_preset(kGood, "p.yaml")).size() + 4);
+  EXPECT_EQ(both.back(), alone.back());
+  EXPECT_THROW(expand(parse_preset(kLinear, "p.yaml"), 2), InvalidArgument);
+}
+
+TEST(Presets, NameWhatIsWrongWithALinearLayer) {
+  EXPECT_ERROR(with_linear("[8, 16]", "[12]"), "p.yaml:4: linear.tokens: 12 is neither 8 nor 16");
+  EXPECT_ERROR(with_linear("[8, 16]", "[4]"), "p.yaml:4: linear.tokens: 4 is not in 8 to 16");
+  EXPECT_ERROR(with_linear("int4", "int3"), "p.yaml:5: linear.weights: ");
+  EXPECT_ERROR(with_linear("geglu", "gelu"), "p.yaml:10: linear.layers[0].epilogue: ");
+  EXPECT_ERROR(with_linear("in_features: 256", "in_features: 252"),
+               "p.yaml:9: linear.layers[0].in_features: 252 is no multiple of 8");
+  EXPECT_ERROR(with_linear("      out_features: 512
+", ""), "out_features: is missing");
+  EXPECT_ERROR(with_linear("  weights: [int4]
+", ""), "linear.weights: is missing");
+  EXPECT_ERROR(with_linear("dtype: bf16", "dtype: bf16\nbatch: [1]"), "batch: is of attention");
+  EXPECT_ERROR(with_linear("name: up", "name: up\n      bias: true"), "'bias' is not known");
+}
+
 struct Shipped {
   const char* name;
   std::size_t num_problems;
@@ -213,6 +261,10 @@ TEST(Presets, ThatAreShippedGiveTheProblemsOfTheirModels) {
       {"gemma4-e4b", 65, "h8x2/d512/contiguous", "h8x2/d256/w512/ring"},
       {"gemma4-e2b", 65, "h8x1/d512/contiguous", "h8x1/d256/w512/ring"},
       {"host-small", 8, "h2x1/d64/contiguous", "h2x1/d512/contiguous"},
+      {"gemma4-31b-linear", 28, "linear/m8/n16384/k5376/store/bf16",
+       "linear/m16/n262144/k5376/logits/int4"},
+      {"gemma4-12b-linear", 28, "linear/m8/n8192/k3840/store/bf16",
+       "linear/m16/n262144/k3840/logits/int4"},
   };
   for (const Shipped& shipped : all) {
     const Preset preset = read_preset(find_preset(shipped.name, preset_folders()));
@@ -222,6 +274,20 @@ TEST(Presets, ThatAreShippedGiveTheProblemsOfTheirModels) {
     EXPECT_NE(problems.front().text().find(shipped.first), std::string::npos) << shipped.name;
     EXPECT_NE(problems.back().text().find(shipped.last), std::string::npos) << shipped.name;
   }
+}
+
+// gemma4_sizes_test says that the model asks for these.
+TEST(Presets, OfLinearLayersHaveThoseOfTheirModel) {
+  std::set<std::string> layers;
+  for (const Problem& problem :
+       expand(read_preset(find_preset("gemma4-31b-linear", preset_folders())))) {
+    const std::string text = problem.text();
+    layers.insert(text.substr(text.find("/n") + 1, text.rfind('/') - text.find("/n") - 1));
+  }
+  EXPECT_EQ(layers,
+            (std::set<std::string>{"n16384/k5376/store", "n18432/k5376/store", "n5376/k8192/store",
+                                   "n5376/k16384/store", "n21504/k5376/geglu", "n5376/k21504/store",
+                                   "n262144/k5376/logits"}));
 }
 
 TEST(Presets, ThatAreUnknownListTheKnownOnesAndThePlaces) {

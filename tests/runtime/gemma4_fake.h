@@ -61,6 +61,7 @@ class Gemma4FakeTest : public ::testing::Test {
     Options options;
     options.device = "host";
     options.cxx_path = folder_.write_script("c++", kCompilerScript).string();
+    options.log = [this](const std::string& message) { warnings.push_back(message); };
     engine_ = std::make_unique<Engine>(options, std::make_unique<RoomyDevice>());
   }
 
@@ -94,6 +95,8 @@ class Gemma4FakeTest : public ::testing::Test {
   }
   Device& device() { return engine_->device(); }
   Engine& engine() { return *engine_; }
+
+  std::vector<std::string> warnings;
 
  private:
   TemporaryFolder folder_;

@@ -1,6 +1,13 @@
 // The bytes of the caches of the published models.
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "runtime/gemma4_model.h"
 #include "templates/problem.h"
 #include "tests/runtime/gemma4_fake.h"
 #include "tests/support/test_data.h"
@@ -9,6 +16,41 @@ namespace attune {
 namespace {
 
 using Gemma4SizesTest = Gemma4FakeTest;
+
+// The problems of linear layers that `warnings` say how to tune.
+std::set<std::string> linear_layers_of(const std::vector<std::string>& warnings) {
+  constexpr std::string_view kFlag = "--problem '";
+  std::set<std::string> problems;
+  for (const std::string& warning : warnings) {
+    const std::size_t at = warning.find(kFlag);
+    if (at == std::string::npos) continue;
+    const std::string text = warning.substr(at + kFlag.size());
+    if (text.starts_with("linear/")) problems.insert(text.substr(0, text.find('\'')));
+  }
+  return problems;
+}
+
+// The preset gemma4-31b-linear lists the same ones.
+TEST_F(Gemma4SizesTest, TheLargestModelAsksForEachOfItsLinearLayersOnce) {
+  const char* const kLayers[] = {"n16384/k5376/store",  "n18432/k5376/store", "n5376/k8192/store",
+                                 "n5376/k16384/store",  "n21504/k5376/geglu", "n5376/k21504/store",
+                                 "n262144/k5376/logits"};
+  const auto config = ModelConfig::from_file(test_data("gemma4-configs") / "31b-newer.json");
+  for (const LinearWeights weights : {LinearWeights::kBf16, LinearWeights::kInt4}) {
+    std::set<std::string> expected;
+    for (const char* layer : kLayers) {
+      for (const char* tokens : {"m8", "m16"}) {
+        expected.insert(fmt::format("linear/{}/{}/{}", tokens, layer, name_of(weights)));
+      }
+    }
+    warnings.clear();
+    Gemma4ModelOptions options;
+    options.attention = {.max_tokens = 64, .max_prefill = 16, .max_verify = 2};
+    options.weights = weights;
+    const Gemma4Model model = Gemma4Model::random(engine(), config, options, 1);
+    EXPECT_EQ(linear_layers_of(warnings), expected);
+  }
+}
 
 // Of the global layers of each size, bytes per token in the layouts that it allows.
 TEST_F(Gemma4SizesTest, CachesHaveTheBytesThatTheGeometrySays) {

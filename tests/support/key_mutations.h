@@ -65,6 +65,15 @@ inline Mutations<Problem> paged_problem_mutations() {
           {"kv_layout", "", [](Problem& p) { p.kv_layout = KvLayout::kUnifiedPaged; }}};
 }
 
+// Of "linear/m8/n512/k256/store/bf16". `what` is the name that explain has for the field.
+inline Mutations<Problem> linear_problem_mutations() {
+  return {{"linear_tokens", "tokens", [](Problem& p) { p.linear_tokens = 16; }},
+          {"linear", "out_features", [](Problem& p) { p.linear.out_features = 513; }},
+          {"linear", "in_features", [](Problem& p) { p.linear.in_features = 264; }},
+          {"linear", "epilogue", [](Problem& p) { p.linear.epilogue = LinearEpilogue::kGeglu; }},
+          {"linear", "weights", [](Problem& p) { p.linear.weights = LinearWeights::kInt4; }}};
+}
+
 inline Mutations<Toolchain> toolchain_mutations() {
   return {{"template_digest", "", [](Toolchain& t) { t.template_digest = digest_of("edited"); }},
           {"compiler_version", "", [](Toolchain& t) { t.compiler_version = "13.1"; }},
@@ -113,6 +122,12 @@ inline Mutations<Variant> variant_mutations() {
           {"config", "num_stages", [](Variant& v) { v.config.num_stages = 3; }},
           {"config", "num_warps", [](Variant& v) { v.config.num_warps = 4; }},
           {"shared_slots", "", [](Variant& v) { v.shared_slots = true; }}};
+}
+// Of "linear/bf16/store/m8n48s2w8".
+inline Mutations<Variant> linear_variant_mutations() {
+  return {{"epilogue", "", [](Variant& v) { v.epilogue = LinearEpilogue::kLogits; }},
+          {"weights", "", [](Variant& v) { v.weights = LinearWeights::kInt4; }},
+          {"config", "", [](Variant& v) { v.config.block_n = 32; }}};
 }
 
 }  // namespace attune

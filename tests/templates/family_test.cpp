@@ -119,7 +119,7 @@ TEST(Families, AreFoundByNameAndHaveDifferentNames) {
 }
 
 TEST(Families, OfferDistinctConfigsThatTheySupportThemselves) {
-  for (const Family& family : families()) {
+  for (const Family& family : families_of(Op::kDecode)) {
     for (const int head_dim : {64, 128, 256, 512}) {
       Problem problem = Problem::parse(kProblem);
       problem.op = family.splits_keys ? Op::kVerify : Op::kPrefill;
@@ -351,6 +351,54 @@ TEST(Families, SearchRoundsThatFillSharedMemory) {
         EXPECT_LE(family.smem_bytes(config, head_dim, layout), 232448) << text_of(config);
       }
     }
+  }
+}
+
+TEST(Families, ComputeAttentionOrLinearLayers) {
+  const Problem attention = Problem::parse(kProblem);
+  const Problem linear = Problem::parse("linear/m8/n64/k64/geglu/int4");
+  ASSERT_EQ(families_of(Op::kLinear).size(), 1u);
+  const Family& of_linear = families_of(Op::kLinear).front();
+  EXPECT_EQ(of_linear.name, "linear");
+  for (const Op op : {Op::kDecode, Op::kVerify, Op::kPrefill}) {
+    EXPECT_EQ(families_of(op).size() + 1, families().size());
+    for (const Family& family : families_of(op)) EXPECT_FALSE(family.is_linear()) << family.name;
+  }
+  EXPECT_NE(of_linear.supports(attention, {8, 48, 2, 8})->detail.find("a family of linear layers"),
+            std::string::npos);
+  EXPECT_NE(find_family("splitkv")->supports(linear, {16, 32, 2, 4})->detail.find("of attention"),
+            std::string::npos);
+}
+
+TEST(Families, OfferEveryConfigOfALinearLayer) {
+  const Family& family = families_of(Op::kLinear).front();
+  for (const int tokens : {8, 16}) {
+    const Problem problem = Problem::of_linear(tokens, {64, 64});
+    const auto configs = family.configs(problem);
+    EXPECT_GT(configs.size(), 40u);
+    EXPECT_EQ(std::set<KernelConfig>(configs.begin(), configs.end()).size(), configs.size());
+    for (const KernelConfig& config : configs) {
+      EXPECT_FALSE(family.supports(problem, config)) << text_of(config);
+      EXPECT_EQ(config.block_m, tokens);
+    }
+    EXPECT_TRUE(
+        family.supports(problem, {24 - tokens, 48, 2, 8}));  // of the other number of tokens
+    EXPECT_TRUE(family.supports(problem, {tokens, 48, 2, 4}));
+    EXPECT_TRUE(family.supports(problem, {tokens, 40, 2, 8}));
+  }
+}
+
+TEST(VariantText, OfALinearLayerRoundTrips) {
+  for (const char* text : {"linear/bf16/store/m8n48s3w8", "linear/int4/geglu/m16n32s2w8",
+                           "linear/bf16/swiglu/m8n16s2w8", "linear/int4/logits/m8n64s2w8"}) {
+    EXPECT_EQ(Variant::parse(text).text(), text);
+  }
+  const Candidate candidate = Candidate::parse("linear/m8n48s2w8/x1");
+  EXPECT_EQ(candidate.variant(Problem::parse("linear/m8/n64/k64/geglu/int4")).text(),
+            "linear/int4/geglu/m8n48s2w8");
+  for (const char* text : {"linear/int8/store/m8n48s3w8", "linear/bf16/relu/m8n48s3w8",
+                           "linear/bf16/m8n48s3w8", "linear/bf16/store/softcap/m8n48s3w8"}) {
+    EXPECT_THROW(Variant::parse(text), InvalidArgument) << text;
   }
 }
 

@@ -100,6 +100,45 @@ TEST(ProblemText, NamesTheSegmentThatIsMalformed) {
   expect_parse_error("decode/b1/q1/kv1/h1x1/d64/contiguous/fp8", "dtype='fp8' is not one of bf16");
 }
 
+TEST(ProblemText, SpellsLinearLayers) {
+  Problem problem;
+  problem.op = Op::kLinear;
+  problem.linear_tokens = 8;
+  problem.linear = {.out_features = 21504,
+                    .in_features = 5376,
+                    .epilogue = LinearEpilogue::kGeglu,
+                    .weights = LinearWeights::kInt4};
+  EXPECT_EQ(problem.text(), "linear/m8/n21504/k5376/geglu/int4");
+  EXPECT_EQ(Problem::parse(problem.text()), problem);
+  EXPECT_EQ(Problem::of_linear(8, problem.linear), problem);
+  for (const char* text : {"linear/m8/n1/k8/store/bf16", "linear/m16/n1048576/k1048576/logits/bf16",
+                           "linear/m16/n64/k64/swiglu/int4"}) {
+    EXPECT_EQ(Problem::parse(text).text(), text);
+  }
+}
+
+TEST(ProblemText, NamesTheSegmentOfALinearLayer) {
+  expect_parse_error("linear", "tokens is missing");
+  expect_parse_error("linear/m8", "out_features is missing");
+  expect_parse_error("linear/m8/n64", "in_features is missing");
+  expect_parse_error("linear/m8/n64/k64", "epilogue is missing");
+  expect_parse_error("linear/m8/n64/k64/store", "weights is missing");
+  expect_parse_error("linear/8/n64/k64/store/bf16", "tokens is expected as m<number>, found '8'");
+  expect_parse_error("linear/m8/n/k64/store/bf16", "out_features='' is not a number");
+  expect_parse_error("linear/m8/k64/n64/store/bf16", "out_features is expected as n<number>");
+  expect_parse_error("linear/m8/n64/k64/relu/bf16",
+                     "epilogue='relu' is not one of store, geglu, swiglu, logits");
+  expect_parse_error("linear/m8/n64/k64/store/fp8", "weights='fp8' is not one of bf16, int4");
+  expect_parse_error("linear/m8/n64/k64/store/bf16/x", "'x' is left over");
+  expect_parse_error("linear/m08/n64/k64/store/bf16", "the canonical form is");
+  expect_parse_error("linear/m4/n64/k64/store/bf16", "tokens are m8 or m16");
+  expect_parse_error("linear/m8/n0/k64/store/bf16", "out_features is n1 to n2^20");
+  expect_parse_error("linear/m8/n1048577/k64/store/bf16", "out_features is n1 to n2^20");
+  expect_parse_error("linear/m8/n64/k4/store/bf16", "in_features is k8 to k2^20");
+  expect_parse_error("linear/m8/n64/k68/store/bf16", "a multiple of 8");
+  expect_parse_error("linear/b1/q1/kv1/h1x1/d64/contiguous/bf16", "tokens is expected as m");
+}
+
 TEST(ProblemText, NamesTheSegmentThatIsMissing) {
   const std::vector<std::pair<std::string, std::string>> cuts = {
       {"decode", "batch is missing"},
@@ -209,6 +248,28 @@ TEST(ProblemValidate, RefusesOtherHeadDims) {
   for (const int head_dim : {-64, 0, 32, 96, 192, 1024}) {
     problem.head_dim = head_dim;
     expect_invalid(problem, "head_dim is 64, 128, 256 or 512");
+  }
+}
+
+TEST(ProblemValidate, RefusesFieldsOfTheOtherKind) {
+  Problem attention = valid_problem();
+  attention.linear_tokens = 8;
+  expect_invalid(attention, "attention has nothing of a linear layer");
+  attention = valid_problem();
+  attention.linear.in_features = 64;
+  expect_invalid(attention, "attention has nothing of a linear layer");
+  const Problem linear = Problem::parse("linear/m8/n64/k64/store/bf16");
+  EXPECT_NO_THROW(linear.validate());
+  for (const auto& mutate : std::vector<void (*)(Problem&)>{
+           [](Problem& p) { p.batch = 2; }, [](Problem& p) { p.seqlen_q = 2; },
+           [](Problem& p) {
+             p.kv = {1, 2};
+           },
+           [](Problem& p) { p.head_dim = 64; }, [](Problem& p) { p.softcap = true; },
+           [](Problem& p) { p.invariant = true; }}) {
+    Problem mixed = linear;
+    mutate(mixed);
+    expect_invalid(mixed, "a linear layer has nothing of attention");
   }
 }
 

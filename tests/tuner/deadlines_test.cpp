@@ -21,7 +21,7 @@ TEST(Deadlines, LeaveAHundredTimesWhatTheWorkTakes) {
   const DeviceInfo gpu = fake_device_info();
   constexpr double kReadBytesPerS = 1e12;  // a quarter of the real number
   for (const int kv_len : {1, 4096, 131072}) {
-    const double launch_s = attention_bytes(kLong, kv_len) / kReadBytesPerS;
+    const double launch_s = problem_bytes(kLong, kv_len) / kReadBytesPerS;
     const TimerOptions options;
     EXPECT_GT(time_deadline_s(gpu, kLong, kv_len, options),
               50 * options.max_samples * launch_s + kGpuBase_s);

@@ -95,16 +95,16 @@ TEST(EquivalentKvLen, IsCutBeyondAWindow) {
   const Problem sliding = Problem::parse("verify/b1/q8/kv1-131072/h2x1/d64/w1024/ring/bf16");
   EXPECT_EQ(equivalent_kv_len(sliding, 1024), 1024);
   EXPECT_EQ(equivalent_kv_len(sliding, 131072), 2048);
-  EXPECT_EQ(attention_bytes(sliding, 2048), attention_bytes(sliding, 131072));
-  EXPECT_EQ(attention_flops(sliding, 2048), attention_flops(sliding, 131072));
+  EXPECT_EQ(problem_bytes(sliding, 2048), problem_bytes(sliding, 131072));
+  EXPECT_EQ(problem_flops(sliding, 2048), problem_flops(sliding, 131072));
   EXPECT_EQ(equivalent_kv_len(kProblem, 1 << 20), 1 << 20);
 }
 
 TEST(AttentionWork, CountsEachVisibleByteOnce) {
   const Problem global = Problem::parse("verify/b1/q4/kv1-32768/h32x4/d512/contiguous/bf16");
-  EXPECT_DOUBLE_EQ(attention_bytes(global, 1024), 8192.0 * 1024 + 2.0 * 4 * 32 * 512 * 2);
-  EXPECT_DOUBLE_EQ(attention_flops(global, 1024), 65536.0 * (1024 + 1023 + 1022 + 1021));
-  EXPECT_DOUBLE_EQ(attention_flops(global, 0), 0);
+  EXPECT_DOUBLE_EQ(problem_bytes(global, 1024), 8192.0 * 1024 + 2.0 * 4 * 32 * 512 * 2);
+  EXPECT_DOUBLE_EQ(problem_flops(global, 1024), 65536.0 * (1024 + 1023 + 1022 + 1021));
+  EXPECT_DOUBLE_EQ(problem_flops(global, 0), 0);
 }
 
 TEST(AttentionWork, AddsUpTheSequencesOfABatch) {
@@ -114,13 +114,13 @@ TEST(AttentionWork, AddsUpTheSequencesOfABatch) {
   const std::vector<int> kv_lens = {100, 1024, 7};
   double bytes = 0, flops = 0;
   for (const int kv_len : kv_lens) {
-    bytes += attention_bytes(alone, kv_len);
-    flops += attention_flops(alone, kv_len);
+    bytes += problem_bytes(alone, kv_len);
+    flops += problem_flops(alone, kv_len);
   }
-  EXPECT_DOUBLE_EQ(attention_bytes(batch, kv_lens), bytes);
-  EXPECT_DOUBLE_EQ(attention_flops(batch, kv_lens), flops);
-  EXPECT_DOUBLE_EQ(attention_bytes(batch, 100), 3 * attention_bytes(alone, 100));
-  EXPECT_DOUBLE_EQ(attention_flops(batch, 100), 3 * attention_flops(alone, 100));
+  EXPECT_DOUBLE_EQ(problem_bytes(batch, kv_lens), bytes);
+  EXPECT_DOUBLE_EQ(problem_flops(batch, kv_lens), flops);
+  EXPECT_DOUBLE_EQ(problem_bytes(batch, 100), 3 * problem_bytes(alone, 100));
+  EXPECT_DOUBLE_EQ(problem_flops(batch, 100), 3 * problem_flops(alone, 100));
 }
 
 TEST_F(AttentionTimerTest, ReportsTheTimeOfOneLaunch) {
@@ -326,7 +326,7 @@ TEST_F(AttentionTimerTest, RotatesWhatIsReadPastTheL2HoweverLittleOfASetThatIs) 
     device_.now_us += 5;
   };
   make_timer(problem).measure(load(problem), kCandidate, kv_lens);
-  EXPECT_GE(buffers.size() * attention_bytes(problem, kv_lens), 3.0 * (1 << 20));
+  EXPECT_GE(buffers.size() * problem_bytes(problem, kv_lens), 3.0 * (1 << 20));
 }
 
 TEST_F(AttentionTimerTest, AllocatesForTheLongestLengthItIsToldOf) {

@@ -1,0 +1,62 @@
+#include "tuner/linear_timer.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "common/error.h"
+#include "jit/linear.h"
+
+namespace attune {
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+
+std::size_t round_up(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+}  // namespace
+
+LinearTimer::LinearTimer(Device& device, const Binary& probes, const Problem& problem)
+    : replays_(device, probes),
+      problem_(problem),
+      weight_bytes_(round_up(linear_weight_bytes(problem.linear))) {
+  const std::size_t limit = device.free_memory_bytes() / 2;
+  if (weight_bytes_ > limit) {
+    throw Error("the weights for timing do not fit",
+                fmt::format("problem={} needed_bytes={} limit_bytes={} (half of the free memory)",
+                            problem.text(), weight_bytes_, limit),
+                "free device memory");
+  }
+  // Between two launches on one copy lie several times the L2; large weights push themselves out.
+  const std::size_t wanted = (replays_.rotation_bytes() + weight_bytes_ - 1) / weight_bytes_;
+  const auto most = static_cast<std::size_t>(replays_.sizes().max_launches);
+  num_copies_ = std::clamp<std::size_t>(wanted, 1, std::min(most, limit / weight_bytes_));
+  const auto tokens = static_cast<std::size_t>(problem.linear_tokens);
+  weights_ = device.allocate(num_copies_ * weight_bytes_);
+  input_ = device.allocate(tokens * problem.linear.in_features * kBytesPerElement);
+  out_ = device.allocate(tokens * problem.linear.out_features * sizeof(float));
+  replays_.probes().fill_noise(weights_, replays_.stream());
+  replays_.probes().fill_noise(input_, replays_.stream());
+  device.synchronize(replays_.stream());
+}
+
+Timing LinearTimer::judge(const AttentionKernels& kernels, const Candidate& candidate, int,
+                          const TimerOptions& options) {
+  Device& device = replays_.device();
+  const LinearKernel linear{kernels.split, candidate.config, problem_.linear,
+                            plan_linear(problem_.linear, candidate.config, device.info().num_sms)};
+  const auto launch = [&](std::size_t i) {
+    launch_linear(device, linear,
+                  {.weights = weights_.ptr() + i % num_copies_ * weight_bytes_,
+                   .input = input_.ptr(),
+                   .out = out_.ptr(),
+                   .num_tokens = problem_.linear_tokens},
+                  replays_.stream());
+  };
+  return replays_.measure(kernels, candidate, 1, launch, options,
+                          fmt::format("problem={}", problem_.text()));
+}
+
+}  // namespace attune

@@ -1,0 +1,205 @@
+#include "tuner/linear_verify.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <mutex>
+
+#include <fmt/format.h>
+
+#include "jit/driver.h"
+#include "templates/model_plan.h"
+#include "tuner/compare.h"
+#include "tuner/parallel.h"
+#include "tuner/timer.h"
+#include "tuner/timestamp.h"
+
+namespace attune {
+namespace {
+
+constexpr std::size_t kUploadBytes = std::size_t{64} << 20;
+constexpr std::size_t kNanBytes = 4096;  // behind W and x
+constexpr float kSoftcap = 1.5f;         // of logits: bends sums of about 1
+
+}  // namespace
+
+LinearVerifier::LinearVerifier(Device& device, const Problem& problem, std::uint64_t seed)
+    : device_(device),
+      problem_(problem),
+      inputs_(linear_inputs(problem, seed)),
+      reference_(inputs_),
+      element_bytes_(problem.linear.epilogue == LinearEpilogue::kLogits ? sizeof(float)
+                                                                        : kBytesPerElement),
+      stream_(device.create_stream()),
+      out_(device, element_bytes_ * static_cast<std::size_t>(problem.linear_tokens) *
+                       static_cast<std::size_t>(problem.linear.out_features)) {
+  upload_weights(inputs_);
+  const int all = problem.linear_tokens;
+  for (const int num_tokens : {all, all / 2 + 1, 1}) {
+    const bool caps = problem.linear.epilogue == LinearEpilogue::kLogits && num_tokens < all;
+    Case one{num_tokens, caps ? kSoftcap : 0.0f, {}};
+    const auto rows =
+        std::as_bytes(std::span(inputs_.input))
+            .first(std::size_t{kBytesPerElement} * num_tokens * problem.linear.in_features);
+    one.input = device.allocate(rows.size() + kNanBytes);
+    device.fill_bytes(one.input.ptr(), kPoison, one.input.bytes(), stream_.get());
+    device.copy_to_device(one.input.ptr(), rows, stream_.get());
+    cases_.push_back(std::move(one));
+  }
+  device.synchronize(stream_.get());
+}
+
+void LinearVerifier::upload_weights(const LinearInputs& inputs) {
+  const std::size_t bytes = linear_weight_bytes(problem_.linear);
+  weights_ = device_.allocate(bytes + kNanBytes);
+  device_.fill_bytes(weights_.ptr() + bytes, kPoison, kNanBytes, stream_.get());
+  for (std::size_t begin = 0; begin < bytes; begin += kUploadBytes) {
+    std::vector<std::byte> part(std::min(kUploadBytes, bytes - begin));
+    fill_weights(inputs, begin, &part);
+    device_.copy_to_device(weights_.ptr() + begin, part, stream_.get());
+    device_.synchronize(stream_.get());
+  }
+}
+
+double LinearVerifier::flops() const {
+  return problem_flops(problem_, 1) * static_cast<double>(cases_.size());
+}
+
+double LinearVerifier::Errors::relative_l2() const {
+  return norm == 0 ? (difference == 0 ? 0 : std::numeric_limits<double>::infinity())
+                   : std::sqrt(difference / norm);
+}
+
+double LinearVerifier::value_at(const Bytes& out, std::size_t idx) const {
+  if (element_bytes_ == sizeof(float)) {
+    float value = 0;
+    std::memcpy(&value, &out[idx * sizeof value], sizeof value);
+    return value;
+  }
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, &out[idx * sizeof bits], sizeof bits);
+  return bf16_to_float(bits);
+}
+
+// One launch into poisoned memory; what it wrote for its tokens.
+std::variant<LinearVerifier::Bytes, Rejection> LinearVerifier::launch(const LinearKernel& linear,
+                                                                      const Case& one) {
+  out_.poison(device_, stream_.get());
+  launch_linear(device_, linear,
+                {.weights = weights_.ptr(),
+                 .input = one.input.ptr(),
+                 .out = out_.ptr(),
+                 .num_tokens = one.num_tokens,
+                 .softcap = one.softcap},
+                stream_.get());
+  Bytes out = out_.read(device_, stream_.get());
+  if (const auto at = out_.broken_guard(device_, stream_.get())) {
+    return Rejection{RejectReason::kOutOfBounds,
+                     fmt::format("tokens={} wrote byte {} of out", one.num_tokens, *at)};
+  }
+  const std::size_t written =
+      element_bytes_ * static_cast<std::size_t>(one.num_tokens) * problem_.linear.out_features;
+  const auto is_written = [](std::byte byte) { return byte != std::byte{kPoison}; };
+  if (std::any_of(out.begin() + static_cast<std::ptrdiff_t>(written), out.end(), is_written)) {
+    return Rejection{RejectReason::kOutOfBounds,
+                     fmt::format("tokens={} wrote rows of other tokens", one.num_tokens)};
+  }
+  out.resize(written);
+  return out;
+}
+
+std::variant<LinearVerifier::Errors, Rejection> LinearVerifier::compare(const Case& one,
+                                                                        const Bytes& out) const {
+  const int outputs = problem_.linear.out_features;
+  std::mutex mutex;  // of the next two
+  Errors all;
+  std::optional<std::pair<int, std::string>> wrong;  // of the first token
+  parallel_for(static_cast<std::size_t>(one.num_tokens), 0, [&](std::size_t idx) {
+    const int token = static_cast<int>(idx);
+    Errors errors;
+    std::string failure;
+    for (int i = 0; i < outputs && failure.empty(); ++i) {
+      const LinearOutput expected = reference_.output(token, i, one.softcap);
+      const double value = value_at(out, idx * static_cast<std::size_t>(outputs) + i);
+      const double error = std::abs(value - expected.value);
+      if (!(error <= expected.tolerance)) {
+        failure = fmt::format("tokens={} token={} output={}: {:.6g} expected={:.6g} limit={:.1e}",
+                              one.num_tokens, token, i, value, expected.value, expected.tolerance);
+      }
+      errors.difference += error * error;
+      errors.norm += expected.value * expected.value;
+      errors.max_abs = std::max(errors.max_abs, error);
+    }
+    const std::lock_guard lock(mutex);
+    all.difference += errors.difference;
+    all.norm += errors.norm;
+    all.max_abs = std::max(all.max_abs, errors.max_abs);
+    if (!failure.empty() && (!wrong || token < wrong->first)) wrong = {token, failure};
+  });
+  if (wrong) return Rejection{RejectReason::kWrongResult, wrong->second};
+  if (all.relative_l2() > kMaxRelativeL2) {
+    return Rejection{RejectReason::kWrongResult,
+                     fmt::format("tokens={} relative_l2={:.2e} limit={:.2e}", one.num_tokens,
+                                 all.relative_l2(), kMaxRelativeL2)};
+  }
+  return all;
+}
+
+// `first_token`: its bits with all tokens beside it, of a case with the same softcap.
+std::optional<Rejection> LinearVerifier::check(const LinearKernel& linear, const Case& one,
+                                               std::optional<Bytes>* first_token,
+                                               Admission* admission) {
+  const auto first = launch(linear, one);
+  if (const auto* rejection = std::get_if<Rejection>(&first)) return *rejection;
+  const Bytes& out = std::get<Bytes>(first);
+  const auto compared = compare(one, out);
+  if (const auto* rejection = std::get_if<Rejection>(&compared)) return *rejection;
+  const auto second = launch(linear, one);
+  if (const auto* rejection = std::get_if<Rejection>(&second)) return *rejection;
+  if (std::get<Bytes>(second) != out) {
+    return Rejection{RejectReason::kWrongResult,
+                     fmt::format("tokens={} a second run gave other bits", one.num_tokens)};
+  }
+  const std::size_t row_bytes = element_bytes_ * problem_.linear.out_features;
+  Bytes row(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(row_bytes));
+  if (*first_token && **first_token != row) {
+    return Rejection{
+        RejectReason::kWrongResult,
+        fmt::format("tokens={} the first token has other bits than among more", one.num_tokens)};
+  }
+  *first_token = std::move(row);
+  const Errors& errors = std::get<Errors>(compared);
+  admission->num_cases += 1;
+  admission->max_abs_error = std::max(admission->max_abs_error, errors.max_abs);
+  if (one.num_tokens == problem_.linear_tokens) {
+    admission->relative_l2 = errors.relative_l2();
+  } else {
+    admission->worst_case_relative_l2 =
+        std::max(admission->worst_case_relative_l2, errors.relative_l2());
+  }
+  return std::nullopt;
+}
+
+std::variant<Admission, Rejection> LinearVerifier::verify(const AttentionKernels& kernels,
+                                                          const Candidate& candidate) {
+  Admission admission;
+  admission.reference = kLinearReferenceName;
+  const LinearKernel linear{kernels.split, candidate.config, problem_.linear,
+                            plan_linear(problem_.linear, candidate.config, device_.info().num_sms)};
+  try {
+    std::optional<Bytes> first_token;
+    float softcap = cases_.front().softcap;
+    for (const Case& one : cases_) {
+      if (one.softcap != softcap) first_token.reset();
+      softcap = one.softcap;
+      if (auto rejection = check(linear, one, &first_token, &admission)) return *rejection;
+    }
+  } catch (const CudaError& error) {
+    return Rejection{RejectReason::kLaunch, error.what()};
+  }
+  admission.created_at = utc_timestamp();
+  return admission;
+}
+
+}  // namespace attune

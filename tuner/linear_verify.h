@@ -1,0 +1,56 @@
+// Proves a linear layer's candidate right: every output of the whole layer, in guarded memory.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "jit/linear.h"
+#include "tuner/device_case.h"
+#include "tuner/linear_reference.h"
+#include "tuner/verify.h"
+
+namespace attune {
+
+class LinearVerifier : public CandidateVerifier {
+ public:
+  LinearVerifier(Device& device, const Problem& problem, std::uint64_t seed);
+
+  // Launches with all tokens, with one more than half and with one, each twice. Every output is
+  // compared with the reference; the second launch must give the same bits, and so must the first
+  // token with fewer beside it. Behind W and behind the tokens lie NaNs, around the output and in its
+  // other rows nothing may be written.
+  std::variant<Admission, Rejection> verify(const AttentionKernels& kernels,
+                                            const Candidate& candidate) override;
+  double flops() const override;
+
+ private:
+  struct Case {
+    int num_tokens;
+    float softcap;
+    DeviceMem input;  // num_tokens rows, NaN behind them
+  };
+  struct Errors {
+    double difference = 0, norm = 0, max_abs = 0;
+    double relative_l2() const;
+  };
+  using Bytes = std::vector<std::byte>;
+
+  void upload_weights(const LinearInputs& inputs);
+  std::variant<Bytes, Rejection> launch(const LinearKernel& linear, const Case& one);
+  std::variant<Errors, Rejection> compare(const Case& one, const Bytes& out) const;
+  std::optional<Rejection> check(const LinearKernel& linear, const Case& one,
+                                 std::optional<Bytes>* first_token, Admission* admission);
+  double value_at(const Bytes& out, std::size_t idx) const;
+
+  Device& device_;
+  const Problem problem_;
+  const LinearInputs inputs_;
+  const LinearReference reference_;
+  const std::size_t element_bytes_;  // of the output
+  Stream stream_;
+  DeviceMem weights_;
+  std::vector<Case> cases_;
+  GuardedMem out_;  // for all tokens
+};
+
+}  // namespace attune
