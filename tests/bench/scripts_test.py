@@ -152,8 +152,8 @@ class Agreement(unittest.TestCase):
         done = self.run_on(*caches)
         self.assertEqual(done.returncode, 0, done.stderr)
         # a loses 1 of 20 us at one key, b 3 of 100 us.
-        self.assertIn("p  2 of 3 a  worst regret 5.0%", done.stdout)
-        self.assertIn("2 of 3 winners are the most frequent of their problem; worst regret 5.0%", done.stdout)
+        self.assertIn("p  2 of 3 a  worst regret 5.0%, avoidable 2.0%", done.stdout)
+        self.assertIn("2 of 3 winners are the most frequent of their problem; worst avoidable regret 2.0%", done.stdout)
 
     def test_is_judged_by_one_cache_when_asked(self):
         quick = self.cache("quick.db", "b", {"b": (4, 103)})
