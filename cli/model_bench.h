@@ -22,13 +22,14 @@ struct ModelBenchPoint {
 struct ModelBenchOutcome {
   DeviceInfo gpu;
   Ceilings ceilings;
-  std::size_t weight_bytes = 0;  // of a step
+  std::size_t weight_bytes = 0;  // of a step of one token
   std::vector<ModelBenchPoint> points;
 };
 
-// Bytes that a step reads at least: every weight, of which the embedding's few rows are left out, and
-// the keys and values that its last token sees.
-double step_weight_bytes(const ModelConfig& config, LinearWeights weights);
+// Bytes that a step reads: every weight, of which the few rows of embeddings are left out, and the keys
+// and values that its last token sees. Of experts those that so many tokens choose on average where each
+// chooses any of them alike.
+double step_weight_bytes(const ModelConfig& config, LinearWeights weights, int num_tokens = 1);
 double step_cache_bytes(const ModelConfig& config, KvLayout global_layout, int context);
 
 // Throws InvalidArgument for steps that no model of this config can take. Both ascend.
