@@ -1,6 +1,7 @@
 #include "cli/model_bench.h"
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 
 #include <fmt/format.h>
@@ -105,21 +106,33 @@ std::string prefill_line(const ModelBenchPrefill& prefill, double tensor_flops_p
       tensor_flops_per_s / 1e12, prefill.by);
 }
 
+// Of a layer's experts, those that a token chooses.
+double expert_share(const ModelConfig& config) {
+  if (config.num_experts == 0) return 0;
+  return static_cast<double>(config.top_k_experts) / config.num_experts;
+}
+
 }  // namespace
 
-double step_weight_bytes(const ModelConfig& config, LinearWeights weights) {
+double step_weight_bytes(const ModelConfig& config, LinearWeights weights, int num_tokens) {
   const auto matrix_bytes = [&](std::int64_t rows, std::int64_t columns) {
     if (weights == LinearWeights::kBf16)
       return static_cast<double>(rows * columns) * kBytesPerElement;
     return static_cast<double>(int4_bytes(static_cast<int>(rows), static_cast<int>(columns)));
   };
+  const double experts = 1 - std::pow(1 - expert_share(config), num_tokens);
   double bytes = 0;
   for (const WeightSpec& spec : weight_specs(config)) {
     if (spec.name == "lm_head.weight") continue;  // of embed_tokens' shape, which counts for it
     if (spec.name == "model.embed_tokens_per_layer.weight") continue;  // a few rows
-    bytes += spec.shape.size() == 2
-                 ? matrix_bytes(spec.shape[0], spec.shape[1])
-                 : static_cast<double>(num_elements(spec.shape)) * kBytesPerElement;
+    const bool is_router = spec.name.ends_with("router.proj.weight");
+    if (spec.shape.size() == 1 || is_router) {
+      bytes += static_cast<double>(num_elements(spec.shape)) * kBytesPerElement;
+    } else if (spec.shape.size() == 2) {
+      bytes += matrix_bytes(spec.shape[0], spec.shape[1]);
+    } else {
+      bytes += experts * matrix_bytes(spec.shape[0] * spec.shape[1], spec.shape[2]);
+    }
   }
   return bytes;
 }
@@ -207,7 +220,7 @@ ModelBenchOutcome bench_model(Gemma4Model& model, const Compiler& compiler,
       const std::vector<double> times = time_steps(model, session, count, stream.get());
       ModelBenchPoint point{context, count, median(times), spread(times), 0};
       const KvLayout layout = model.options().attention.global_layout;
-      const double bytes = static_cast<double>(outcome.weight_bytes) +
+      const double bytes = step_weight_bytes(config, model.options().weights, count) +
                            step_cache_bytes(config, layout, context + count);
       point.floor_us = 1e6 * bytes / outcome.ceilings.read_bytes_per_s;
       outcome.points.push_back(point);
@@ -242,7 +255,7 @@ std::string model_bench_text(const ModelBenchOutcome& outcome) {
   }
   const Ceilings& ceilings = outcome.ceilings;
   return fmt::format(
-      "{}: reads {}/s; a step has {} of weights; captured steps\n{}{}", outcome.gpu.name,
+      "{}: reads {}/s; a step of one token has {} of weights; captured steps\n{}{}", outcome.gpu.name,
       bytes_text(static_cast<std::uint64_t>(ceilings.read_bytes_per_s)),
       bytes_text(outcome.weight_bytes), table.text(),
       outcome.prefill ? prefill_line(*outcome.prefill, ceilings.tensor_flops_per_s) : "");

@@ -33,7 +33,7 @@ struct ModelBenchPrefill {
 struct ModelBenchOutcome {
   DeviceInfo gpu;
   Ceilings ceilings;
-  std::size_t weight_bytes = 0;  // of a step
+  std::size_t weight_bytes = 0;  // of a step of one token
   std::vector<ModelBenchPoint> points;
   std::optional<ModelBenchPrefill> prefill;
 };
@@ -44,9 +44,10 @@ struct ModelBenchWish {
   int prefill = 0;                        // tokens of a prompt; 0: none
 };
 
-// Bytes that a step reads at least: every weight, of which the embedding's few rows are left out, and
-// the keys and values that its last token sees.
-double step_weight_bytes(const ModelConfig& config, LinearWeights weights);
+// Bytes that a step reads: every weight, of which the few rows of embeddings are left out, and the keys
+// and values that its last token sees. Of experts those that so many tokens choose on average where each
+// chooses any of them alike.
+double step_weight_bytes(const ModelConfig& config, LinearWeights weights, int num_tokens = 1);
 double step_cache_bytes(const ModelConfig& config, KvLayout global_layout, int context);
 
 // Multiplications and additions of a prompt at least: of linear layers, of a token the experts that it

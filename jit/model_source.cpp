@@ -119,6 +119,7 @@ constexpr std::string_view kExpertsText =
 constexpr attune::KernelConfig kConfig{{
     .block_m = {block_m}, .block_n = {block_n}, .num_stages = {num_stages}, .num_warps = {num_warps}}};
 static_assert(sizeof(attune::ExpertParams) == {params_bytes}, "host and device disagree on ExpertParams");
+static_assert(attune::experts_smem_bytes(kConfig, attune::LinearWeights::{weights}) == {smem_bytes}, "host and device disagree on smem");
 
 extern "C" __global__ void __launch_bounds__({threads}, 1)
 {symbol}(const __grid_constant__ attune::ExpertParams p) {{
@@ -252,6 +253,7 @@ Source experts_source(const KernelConfig& config, LinearEpilogue epilogue, Linea
                   fmt::arg("block_n", config.block_n), fmt::arg("num_stages", config.num_stages),
                   fmt::arg("num_warps", config.num_warps),
                   fmt::arg("params_bytes", sizeof(ExpertParams)),
+                  fmt::arg("smem_bytes", experts_smem_bytes(config, weights)),
                   fmt::arg("threads", config.num_warps * kWarpSize), fmt::arg("symbol", symbol),
                   fmt::arg("epilogue", enumerator_of(epilogue)),
                   fmt::arg("weights", int4 ? "kInt4" : "kBf16")),

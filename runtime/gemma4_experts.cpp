@@ -13,18 +13,21 @@
 namespace attune {
 namespace {
 
-// Most rows of a slot with which two slots of every warp find room, or one where two do not.
+// As linear layers choose it: the most rows of a slot with which two slots of every warp find room.
 KernelConfig config_for(int block_m, LinearWeights weights, const DeviceInfo& device) {
-  for (const int num_stages : {4, 3, 2, 1}) {
-    for (const int block_n : {48, 32, 16}) {
-      if (num_stages > 2 && block_n < 48) continue;
-      const KernelConfig config{.block_m = block_m,
-                                .block_n = block_n,
-                                .num_stages = num_stages,
-                                .num_warps = linear_warps(weights)};
-      if (experts_smem_bytes(config, weights) <= device.max_smem_per_block_bytes) return config;
+  const auto fits = [&](const KernelConfig& config) {
+    return experts_smem_bytes(config, weights) <= device.max_smem_per_block_bytes;
+  };
+  KernelConfig config{
+      .block_m = block_m, .block_n = 48, .num_stages = 1, .num_warps = linear_warps(weights)};
+  for (const int block_n : {48, 32, 16}) {
+    config.block_n = block_n;
+    for (config.num_stages = weights == LinearWeights::kInt4 ? 2 : 3; config.num_stages >= 2; --config.num_stages) {
+      if (fits(config)) return config;
     }
   }
+  config.num_stages = 1;
+  if (fits(config)) return config;
   throw DeviceUnavailable(
       "this GPU cannot run experts",
       fmt::format("gpu={} smem_limit={}", device.name, device.max_smem_per_block_bytes),
@@ -85,7 +88,7 @@ void Gemma4Experts::load_experts(const LinearLayers::Load& load, LinearWeights w
       const Source source = experts_source(config, experts.shape.epilogue, weights);
       loaded.module = load(source);
       experts.kernel = device_.kernel(loaded.module->module, source.symbols.front(),
-                                      linear_smem_bytes(config, weights));
+                                      experts_smem_bytes(config, weights));
     }
   }
 }

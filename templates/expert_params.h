@@ -15,6 +15,11 @@ constexpr int kMaxRouteChunks = 8;  // experts of a lane
 constexpr int kMaxExperts = kMaxRouteChunks * kWarpSize;
 constexpr int kMaxTopK = kWarpSize;
 
+// Of a CTA of experts.cuh: that of linear.cuh | the list of experts.
+constexpr int experts_smem_bytes(const KernelConfig& config, LinearWeights weights) {
+  return linear_smem_bytes(config, weights) + 4 * (1 + kMaxExperts);
+}
+
 // The top_k largest scores of each token, the first of equal ones; weights are the softmax of those,
 // times the expert's own scale.
 struct RouteParams {

@@ -58,11 +58,8 @@ LinearPlan plan_experts(const LinearShape& shape, const KernelConfig& config, in
   plan.num_passes = num_tiles(shape.out_features, most, num_sms, num_entries);
   plan.outputs_per_pass = ceil_div(shape.out_features, plan.num_passes);
   plan.launch.grid = {static_cast<unsigned>(num_sms), 1, 1};
+  plan.launch.smem_bytes = experts_smem_bytes(config, shape.weights);
   return plan;
-}
-
-int experts_smem_bytes(const KernelConfig& config, LinearWeights weights) {
-  return linear_smem_bytes(config, weights) + (1 + kMaxExperts) * static_cast<int>(sizeof(int));
 }
 
 }  // namespace attune

@@ -20,7 +20,5 @@ KernelLaunch plan_route(int num_tokens);
 // Throws InvalidArgument where linear_limits refuses.
 LinearPlan plan_experts(const LinearShape& shape, const KernelConfig& config, int num_sms,
                         int num_entries);
-// All shared memory of a CTA: that of linear.cuh, and the list of experts.
-int experts_smem_bytes(const KernelConfig& config, LinearWeights weights);
 
 }  // namespace attune

@@ -1,8 +1,9 @@
 // Computes  a linear layer of every expert that a group of tokens chose (ExpertParams), each expert's W
 //           read once.
 // Grid      CTAs. The outputs of each entry's expert are cut into num_passes tiles; a CTA has every
-//           gridDim-th tile of all. Threads, fragments and shared memory are those of linear.cuh, whose
-//           passes are the tiles.
+//           gridDim-th tile of all. Threads and fragments are those of linear.cuh, whose passes are the
+//           tiles.
+// Smem      that of linear.cuh | the list of experts.
 // Tokens    all of the group go through every expert: a matrix of the tensor cores has room for them, and
 //           no index depends on who chose what.
 // Overlap   the list of experts was written before the kernel in front began, so it and the first slots
@@ -63,7 +64,7 @@ struct Experts : Linear<kConfig, kEpilogue, kWeights> {
 template <KernelConfig kConfig, LinearEpilogue kEpilogue, LinearWeights kWeights>
 __device__ __forceinline__ void experts(const ExpertParams& p) {
   extern __shared__ __align__(1024) unsigned char smem[];
-  __shared__ int chosen[1 + kMaxExperts];
+  int* const chosen = reinterpret_cast<int*>(smem + linear_smem_bytes(kConfig, kWeights));
   const int num_entries = p.chosen[0];
   for (int i = threadIdx.x; i <= num_entries; i += linear_warps(kWeights) * kWarpSize) {
     chosen[i] = p.chosen[i];

@@ -40,6 +40,25 @@ TEST(ModelBench, PackedWeightsAreNineSixteenthsOfAByte) {
   EXPECT_EQ(step_weight_bytes(config_of("31b"), LinearWeights::kInt4), 17'269'170'808);
 }
 
+TEST(ModelBench, AStepReadsTheExpertsThatItsTokensChoose) {
+  const ModelConfig config = config_of("26b-a4b");
+  // 30 layers of 128 experts, gate, up and down of 704.
+  const double experts = 30 * 128.0 * 3 * 704 * 2816 * 2;
+  const double bytes = step_weight_bytes(config, LinearWeights::kBf16);
+  EXPECT_EQ(bytes - experts / 16, step_weight_bytes(config, LinearWeights::kBf16, 0));
+  EXPECT_NEAR(step_weight_bytes(config, LinearWeights::kBf16, 2) - bytes, experts * 15 / 256, 1);
+  EXPECT_EQ(bytes, 7'645'061'180);
+  // The router stays as it is.
+  const double router = 30 * 128.0 * 2816 * 2;
+  EXPECT_LT(step_weight_bytes(config, LinearWeights::kInt4), (bytes - router) / 3);
+}
+
+TEST(ModelBench, AStepReadsAFewRowsOfPerLayerInputs) {
+  const double table = 262144.0 * 35 * 256 * 2;
+  EXPECT_NEAR(step_weight_bytes(config_of("e2b"), LinearWeights::kBf16), 4.6e9, 0.1e9);
+  EXPECT_LT(step_weight_bytes(config_of("e2b"), LinearWeights::kBf16), table);
+}
+
 TEST(ModelBench, AStepReadsNoMoreKeysThanAWindowHas) {
   const ModelConfig config = config_of("31b");
   // 16 heads of 256 for K and for V; 4 heads of 512 for both.

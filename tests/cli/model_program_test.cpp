@@ -17,8 +17,7 @@ class RandomModelProgram : public HostProgramTest {
  protected:
   // The JSON of a command with the model; null where it failed.
   nlohmann::json run_model(const std::string& command, const std::vector<std::string>& more) {
-    const std::string config = write_two_layers(folder_.path()).string();
-    std::vector<std::string> arguments = {command, "--random-weights", config,      "--device",
+    std::vector<std::string> arguments = {command, "--random-weights", config_,     "--device",
                                           "host",  "--json",           cache_flag()};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const Finished finished = run(arguments);
@@ -42,10 +41,13 @@ class RandomModelProgram : public HostProgramTest {
     more.insert(more.end(), {"--tokens-file", prompt, "--max-new-tokens", "4", "--ignore-eos"});
     return run_model("generate", more);
   }
+
+  std::string config_;
 };
 
 // One test, so that the first run compiles for all.
 TEST_F(RandomModelProgram, TimesAndGeneratesWithBothKindsOfWeights) {
+  config_ = write_two_layers(folder_.path()).string();
   const auto packed = bench({"--weights", "int4", "--invariant"});
   EXPECT_EQ(packed["weight_bytes"], 144 * (kRowsOf64 + 64 * kOtherPanels) + 2 * kVectors);
 
@@ -66,6 +68,14 @@ TEST_F(RandomModelProgram, TimesAndGeneratesWithBothKindsOfWeights) {
   EXPECT_GT(prefill["floor_us"], 0);
   EXPECT_DOUBLE_EQ(prefill["tokens_per_s"], 20e6 / double(prefill["us"]));
   EXPECT_TRUE(packed["prefill"].is_null());
+
+  // A model of another kind, whose attention has the same kernels.
+  config_ = write_four_layers(folder_.path()).string();
+  const auto mixed = bench({"--invariant"});
+  EXPECT_GT(mixed["weight_bytes"], dense["weight_bytes"]);
+  const auto alone = generate({"--weights", "int4"});
+  EXPECT_EQ(alone["tokens"].size(), 4U);
+  EXPECT_EQ(generate({"--weights", "int4", "--draft", "ngram"})["tokens"], alone["tokens"]);
 }
 
 }  // namespace

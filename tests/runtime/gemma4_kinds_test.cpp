@@ -74,6 +74,7 @@ TEST(Gemma4Kinds, ATokenIsRoutedToItsMostProbableExpertsByHand) {
   EXPECT_EQ(routes[0][1].expert, 0);
   EXPECT_NEAR(routes[0][0].weight, 2 / (1 + std::exp(-4.4)), 1e-14);
   EXPECT_NEAR(routes[0][1].weight, 10 / (1 + std::exp(4.4)), 1e-14);
+  EXPECT_NEAR(route_margin(Rows{3, 4}, weights, config), 0.2, 1e-12);
 }
 
 TEST(Gemma4Kinds, ExpertsAreMixedByTheirWeightsByHand) {

@@ -98,11 +98,25 @@ TEST_F(PrefillGpuTest, LargeLayersGiveTheProductRoundedOnce) {
 
 TEST_F(PrefillGpuTest, GivesTheGoldenLogits) { expect_golden_prefills(bench()->engine); }
 
-// Layers of 31B's shapes, as many as a short test has time for.
+// A model's first layers, as many as a short test has time for.
+ModelConfig first_layers(const std::string& size, std::size_t num_layers) {
+  ModelConfig config = ModelConfig::from_file(test_data("gemma4-configs") / (size + "-newer.json"));
+  config.geometry.layers.resize(num_layers);
+  return config;
+}
+
 TEST_F(Gemma4ModelGpuTest, LargeLayersAreLosslessToo) {
-  ModelConfig config = ModelConfig::from_file(test_data("gemma4-configs") / "31b-newer.json");
-  config.geometry.layers.resize(6);  // five sliding ones, a global one
-  expect_lossless_at(bench()->engine, config, 400, {1000, 5000, 100'000});
+  // Five sliding layers, a global one.
+  expect_lossless_at(bench()->engine, first_layers("31b", 6), 400, {1000, 5000, 100'000});
+}
+
+TEST_F(Gemma4ModelGpuTest, LargeLayersWithExpertsAreLosslessToo) {
+  expect_lossless_at(bench()->engine, first_layers("26b-a4b", 6), 400, {1000, 5000});
+}
+
+TEST_F(Gemma4ModelGpuTest, LargeLayersWithPerLayerInputsAreLosslessToo) {
+  // The last five have no caches of their own.
+  expect_lossless_at(bench()->engine, first_layers("e2b", 20), 400, {1000, 5000, 100'000});
 }
 
 }  // namespace

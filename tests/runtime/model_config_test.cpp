@@ -9,6 +9,7 @@
 
 #include "common/error.h"
 #include "runtime/weights.h"
+#include "templates/expert_plan.h"
 #include "tests/support/test_data.h"
 
 namespace attune {
@@ -75,6 +76,27 @@ TEST(ModelConfig, ReadsEveryNumberOfTheModelTableFromBothFormsOfTheFile) {
         EXPECT_EQ(model.per_layer_embedding_scale(), 16);
       }
     }
+  }
+}
+
+TEST(ModelConfig, EverySizeFitsTheKernels) {
+  constexpr KernelConfig kLinear{.block_m = 16, .block_n = 48, .num_stages = 2, .num_warps = 8};
+  for (const std::string size : {"31b", "12b", "26b-a4b", "e4b", "e2b"}) {
+    SCOPED_TRACE(size);
+    const ModelConfig config = ModelConfig::from_file(config_path(size + "-newer"));
+    const int hidden = config.hidden_size();
+    EXPECT_NO_THROW(residual_chunks(hidden));
+    if (config.per_layer_input_size > 0) {
+      EXPECT_NO_THROW(per_layer_chunks(config.per_layer_input_size));
+    }
+    for (int idx = 0; idx < config.num_layers(); ++idx) {
+      EXPECT_NO_THROW(plan_linear({hidden, config.mlp_width(idx)}, kLinear, 132));
+    }
+    if (config.num_experts == 0) continue;
+    EXPECT_NO_THROW(route_chunks(config.num_experts, config.top_k_experts));
+    const int width = config.expert_intermediate_size;
+    EXPECT_NO_THROW(plan_experts({width, hidden, LinearEpilogue::kGeglu}, kLinear, 132, 8));
+    EXPECT_NO_THROW(plan_experts({hidden, width}, kLinear, 132, 8));
   }
 }
 

@@ -155,7 +155,7 @@ struct LoadedExperts {
       : source(experts_source(config, epilogue, weights)),
         module(on.load(compiler.compile(source, on.info().arch))) {
     experts.config = config;
-    experts.kernel = on.kernel(module, source.symbols.front(), linear_smem_bytes(config, weights));
+    experts.kernel = on.kernel(module, source.symbols.front(), experts_smem_bytes(config, weights));
   }
   const ExpertsKernel& of(const ExpertsProblem& problem, int num_sms, int num_entries) {
     experts.shape = problem.shape;

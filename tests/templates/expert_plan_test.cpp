@@ -1,0 +1,74 @@
+#include "templates/expert_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "common/error.h"
+
+namespace attune {
+namespace {
+
+constexpr KernelConfig kConfig{.block_m = 8, .block_n = 48, .num_stages = 3, .num_warps = 8};
+
+// Outputs of the CTA that has the most.
+int busiest(const LinearPlan& plan, int num_entries) {
+  const int ctas = static_cast<int>(plan.launch.grid.x);
+  return (num_entries * plan.num_passes + ctas - 1) / ctas * plan.outputs_per_pass;
+}
+
+TEST(ExpertPlan, TilesCoverAnExpertAndDifferByOneOutputAtMost) {
+  for (const int out : {1, 23, 24, 25, 72, 704, 2816}) {
+    for (const int num_entries : {1, 2, 8}) {
+      for (const int num_sms : {1, 7, 132}) {
+        for (const auto epilogue : {LinearEpilogue::kGeglu, LinearEpilogue::kStore}) {
+          const LinearPlan plan = plan_experts({out, 64, epilogue}, kConfig, num_sms, num_entries);
+          const int all = plan.num_passes * plan.outputs_per_pass;
+          EXPECT_GE(all, out);
+          EXPECT_LT(all - out, plan.num_passes) << "a tile would have two outputs less";
+          EXPECT_LE(plan.num_passes, out) << "a tile would have none";
+          EXPECT_LE(plan.outputs_per_pass * linear_rows_per_output(epilogue), kConfig.block_n);
+        }
+      }
+    }
+  }
+}
+
+// Cut as finely as slots need, 8 experts of 26B-A4B would leave a tenth of an H200 idle.
+TEST(ExpertPlan, TilesKeepAllSmsBusy) {
+  const LinearPlan gate_up = plan_experts({704, 2816, LinearEpilogue::kGeglu}, kConfig, 132, 8);
+  EXPECT_LE(busiest(gate_up, 8), 1.04 * 8 * 704 / 132);
+  const LinearPlan down = plan_experts({2816, 704}, kConfig, 132, 8);
+  EXPECT_LE(busiest(down, 8), 1.04 * 8 * 2816 / 132);
+}
+
+TEST(ExpertPlan, GroupsHaveNoMoreEntriesThanTheirTokensChoose) {
+  EXPECT_EQ(num_expert_groups(1), 1);
+  EXPECT_EQ(num_expert_groups(16), 1);
+  EXPECT_EQ(num_expert_groups(17), 2);
+  EXPECT_EQ(most_expert_entries(1, 128, 8), 8);
+  EXPECT_EQ(most_expert_entries(15, 128, 8), 120);
+  EXPECT_EQ(most_expert_entries(512, 128, 8), 128);
+  EXPECT_EQ(most_expert_entries(512, 256, 8), 128);
+}
+
+TEST(ExpertPlan, RefusesWhatTheRouterDoesNotAdmit) {
+  EXPECT_EQ(route_chunks(128, 8), 4);
+  EXPECT_EQ(route_chunks(kMaxExperts, kMaxTopK), kMaxRouteChunks);
+  EXPECT_EQ(route_chunks(33, 1), 2);
+  EXPECT_THROW(route_chunks(kMaxExperts + 1, 8), InvalidArgument);
+  EXPECT_THROW(route_chunks(128, kMaxTopK + 1), InvalidArgument);
+  EXPECT_THROW(route_chunks(4, 5), InvalidArgument);
+}
+
+TEST(PerLayerPlan, RefusesWidthsThatLanesCannotHold) {
+  EXPECT_EQ(per_layer_chunks(8), 1);
+  EXPECT_EQ(per_layer_chunks(256), 1);
+  EXPECT_EQ(per_layer_chunks(264), 2);
+  EXPECT_THROW(per_layer_chunks(0), InvalidArgument);
+  EXPECT_THROW(per_layer_chunks(100), InvalidArgument);
+  EXPECT_THROW(per_layer_chunks(1032), InvalidArgument);
+  EXPECT_EQ(plan_per_layer_inputs(35, 3).grid.x, 5U);
+  EXPECT_EQ(plan_per_layer_inputs(35, 3).grid.y, 3U);
+}
+
+}  // namespace
+}  // namespace attune
