@@ -11,6 +11,7 @@ namespace attune {
 namespace {
 
 constexpr std::size_t kAlignment = 256;
+constexpr float kSoftcap = 30;  // of logits, as Gemma 4 caps them
 
 std::size_t round_up(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -52,7 +53,8 @@ Timing LinearTimer::judge(const AttentionKernels& kernels, const Candidate& cand
                   {.weights = weights_.ptr() + i % num_copies_ * weight_bytes_,
                    .input = input_.ptr(),
                    .out = out_.ptr(),
-                   .num_tokens = problem_.linear_tokens},
+                   .num_tokens = problem_.linear_tokens,
+                   .softcap = kSoftcap},
                   replays_.stream());
   };
   return replays_.measure(kernels, candidate, 1, launch, options,

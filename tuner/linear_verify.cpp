@@ -4,11 +4,14 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <mutex>
+#include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
-#include "jit/driver.h"
+#include "common/error.h"
 #include "templates/model_plan.h"
 #include "tuner/compare.h"
 #include "tuner/parallel.h"
@@ -146,39 +149,22 @@ std::variant<LinearVerifier::Errors, Rejection> LinearVerifier::compare(const Ca
   return all;
 }
 
-// `first_token`: its bits with all tokens beside it, of a case with the same softcap.
-std::optional<Rejection> LinearVerifier::check(const LinearKernel& linear, const Case& one,
-                                               std::optional<Bytes>* first_token,
-                                               Admission* admission) {
-  const auto first = launch(linear, one);
-  if (const auto* rejection = std::get_if<Rejection>(&first)) return *rejection;
-  const Bytes& out = std::get<Bytes>(first);
-  const auto compared = compare(one, out);
-  if (const auto* rejection = std::get_if<Rejection>(&compared)) return *rejection;
-  const auto second = launch(linear, one);
-  if (const auto* rejection = std::get_if<Rejection>(&second)) return *rejection;
+// Both launches of a case.
+std::variant<LinearVerifier::Result, Rejection> LinearVerifier::run(const LinearKernel& linear,
+                                                                    const Case& one) {
+  auto first = launch(linear, one);
+  if (auto* rejection = std::get_if<Rejection>(&first)) return std::move(*rejection);
+  Bytes& out = std::get<Bytes>(first);
+  auto errors = compare(one, out);
+  if (auto* rejection = std::get_if<Rejection>(&errors)) return std::move(*rejection);
+  auto second = launch(linear, one);
+  if (auto* rejection = std::get_if<Rejection>(&second)) return std::move(*rejection);
   if (std::get<Bytes>(second) != out) {
     return Rejection{RejectReason::kWrongResult,
                      fmt::format("tokens={} a second run gave other bits", one.num_tokens)};
   }
-  const std::size_t row_bytes = element_bytes_ * problem_.linear.out_features;
-  Bytes row(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(row_bytes));
-  if (*first_token && **first_token != row) {
-    return Rejection{
-        RejectReason::kWrongResult,
-        fmt::format("tokens={} the first token has other bits than among more", one.num_tokens)};
-  }
-  *first_token = std::move(row);
-  const Errors& errors = std::get<Errors>(compared);
-  admission->num_cases += 1;
-  admission->max_abs_error = std::max(admission->max_abs_error, errors.max_abs);
-  if (one.num_tokens == problem_.linear_tokens) {
-    admission->relative_l2 = errors.relative_l2();
-  } else {
-    admission->worst_case_relative_l2 =
-        std::max(admission->worst_case_relative_l2, errors.relative_l2());
-  }
-  return std::nullopt;
+  out.resize(element_bytes_ * problem_.linear.out_features);  // the first token's
+  return Result{std::get<Errors>(errors), std::move(out)};
 }
 
 std::variant<Admission, Rejection> LinearVerifier::verify(const AttentionKernels& kernels,
@@ -187,13 +173,25 @@ std::variant<Admission, Rejection> LinearVerifier::verify(const AttentionKernels
   admission.reference = kLinearReferenceName;
   const LinearKernel linear{kernels.split, candidate.config, problem_.linear,
                             plan_linear(problem_.linear, candidate.config, device_.info().num_sms)};
+  std::map<float, Bytes> first_tokens;  // by softcap
   try {
-    std::optional<Bytes> first_token;
-    float softcap = cases_.front().softcap;
     for (const Case& one : cases_) {
-      if (one.softcap != softcap) first_token.reset();
-      softcap = one.softcap;
-      if (auto rejection = check(linear, one, &first_token, &admission)) return *rejection;
+      auto outcome = run(linear, one);
+      if (auto* rejection = std::get_if<Rejection>(&outcome)) return std::move(*rejection);
+      auto& [errors, first_token] = std::get<Result>(outcome);
+      ++admission.num_cases;
+      admission.max_abs_error = std::max(admission.max_abs_error, errors.max_abs);
+      double& relative_l2 = one.num_tokens == problem_.linear_tokens
+                                ? admission.relative_l2
+                                : admission.worst_case_relative_l2;
+      relative_l2 = std::max(relative_l2, errors.relative_l2());
+      const auto known = first_tokens.find(one.softcap);
+      if (known != first_tokens.end() && known->second != first_token) {
+        return Rejection{RejectReason::kWrongResult,
+                         fmt::format("tokens={} the first token has other bits than among more",
+                                     one.num_tokens)};
+      }
+      first_tokens[one.softcap] = std::move(first_token);
     }
   } catch (const CudaError& error) {
     return Rejection{RejectReason::kLaunch, error.what()};

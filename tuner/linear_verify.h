@@ -1,7 +1,7 @@
 // Proves a linear layer's candidate right: every output of the whole layer, in guarded memory.
 #pragma once
 
-#include <optional>
+#include <variant>
 #include <vector>
 
 #include "jit/linear.h"
@@ -34,12 +34,15 @@ class LinearVerifier : public CandidateVerifier {
     double relative_l2() const;
   };
   using Bytes = std::vector<std::byte>;
+  struct Result {
+    Errors errors;
+    Bytes first_token;  // what it wrote for it
+  };
 
   void upload_weights(const LinearInputs& inputs);
   std::variant<Bytes, Rejection> launch(const LinearKernel& linear, const Case& one);
   std::variant<Errors, Rejection> compare(const Case& one, const Bytes& out) const;
-  std::optional<Rejection> check(const LinearKernel& linear, const Case& one,
-                                 std::optional<Bytes>* first_token, Admission* admission);
+  std::variant<Result, Rejection> run(const LinearKernel& linear, const Case& one);
   double value_at(const Bytes& out, std::size_t idx) const;
 
   Device& device_;

@@ -2,6 +2,7 @@
 #include "tuner/linear_space.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include <gtest/gtest.h>
