@@ -119,12 +119,13 @@ __device__ __forceinline__ SharedSplits find_shared_splits(const AttentionParams
 }
 
 // False when the CTA is past the plan. Without any visible key split 0 still writes the zero rows.
-// All threads of the CTA call it. kCtas of them share a row block.
-template <KernelConfig kConfig, int kHeadDim, bool kInvariant, int kCtas = 1>
+// All threads of the CTA call it. Where kCtas of them share a row block (else it is 0), the block of the
+// last rows, which see the most keys, comes first.
+template <KernelConfig kConfig, int kHeadDim, bool kInvariant, int kCtas = 0>
 __device__ __forceinline__ bool find_work(const AttentionParams& p, SplitWork& work) {
-  // The last rows, which see the most keys, first.
-  const int place = blockIdx.x / kCtas;
-  work.row_block = p.num_row_blocks - 1 - place % p.num_row_blocks;
+  const unsigned place = blockIdx.x / (kCtas > 0 ? kCtas : 1);
+  work.row_block = place % p.num_row_blocks;
+  if (kCtas > 0) work.row_block = p.num_row_blocks - 1 - work.row_block;
   work.kv_head = blockIdx.y;
   work.num_rows = p.seqlen_q * p.group_size;
   work.first_row = work.row_block * kConfig.block_m;

@@ -19,7 +19,7 @@ constexpr int wgrows_smem_bytes(const KernelConfig& config, int head_dim, KvLayo
 }
 
 // Row blocks of a KV head that follow each other in the order of the work, before those of the next
-// head: neighbouring CTAs read the same keys.
-constexpr int kWgrowsNeighbours = 8;
+// head: CTAs of a pair of SMs read the same keys. More of them would even out the SMs' work less.
+constexpr int kWgrowsNeighbours = 2;
 
 }  // namespace attune

@@ -52,8 +52,7 @@ INSTANTIATE_TEST_SUITE_P(
                                   "m128n64s2w12"}),
     name_of_problem);
 
-INSTANTIATE_TEST_SUITE_P(Problems, WgrowsRules, testing::Values(kCausal, kRing, kPaged),
-                         name_of_problem);
+INSTANTIATE_TEST_SUITE_P(Problems, WgrowsRules, testing::Values(kRing, kPaged), name_of_problem);
 
 }  // namespace
 }  // namespace attune
