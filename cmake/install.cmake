@@ -8,7 +8,7 @@ install(TARGETS attune-compile-worker attune-measure-worker attune-tune-worker)
 if(ATTUNE_BUILD_CLI)
   install(TARGETS attune-cli)
 endif()
-install(FILES runtime/attune.h runtime/attune_c.h runtime/attune_gemma4_c.h runtime/gemma4_attention.h
+install(FILES runtime/attune.h runtime/attune_c.h runtime/attune_gemma4_c.h runtime/attune_model_c.h runtime/gemma4_attention.h
               runtime/gemma4_geometry.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/attune/runtime)
 install(FILES templates/config.h templates/int_types.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/attune/templates)
 install(FILES common/error.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/attune/common)
