@@ -54,7 +54,7 @@ typedef struct attune_model_options {
   size_t struct_size;
   int32_t max_tokens;    /* longest sequence, its uncommitted tokens included; 8192 */
   int32_t max_sequences; /* sessions and generators that are open at a time; 1 */
-  int32_t max_prefill;   /* longest chunk of a prompt; 512 */
+  int32_t max_prefill;   /* longest chunk of a prompt; 512, up to max_tokens */
   int32_t max_verify;    /* most tokens of a verify, up to 16; 8 */
   int32_t weights;       /* attune_weights */
   /* 1: decode and verify need not give a token the same bits, for speed; drafts then may change tokens. */

@@ -47,6 +47,8 @@ Gemma4ModelOptions options_of(const attune_model_options& c, const ModelConfig& 
   Gemma4ModelOptions options;
   set(&options.attention.max_tokens, c.max_tokens);
   set(&options.attention.max_sequences, c.max_sequences);
+  options.attention.max_prefill =
+      std::min(options.attention.max_prefill, options.attention.max_tokens);
   set(&options.attention.max_prefill, c.max_prefill);
   set(&options.attention.max_verify, c.max_verify);
   options.attention.invariant = c.not_invariant == 0;
