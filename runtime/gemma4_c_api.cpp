@@ -1,12 +1,11 @@
 // The C ABI of runtime/attune_gemma4_c.h.
 #include <cstddef>
-#include <span>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "runtime/attune_gemma4_c.h"
-#include "runtime/c_errors.h"
+#include "runtime/c_calls.h"
 #include "runtime/gemma4_c_handles.h"
 
 namespace attune {
@@ -22,20 +21,6 @@ constexpr std::size_t kArgsBytes =
 
 static_assert(static_cast<int>(LayerKind::kSliding) == ATTUNE_GEMMA4_SLIDING &&
               static_cast<int>(LayerKind::kGlobal) == ATTUNE_GEMMA4_GLOBAL);
-
-// The object of a handle.
-template <typename Handle>
-Handle& at(const char* function, const char* name, Handle* handle) {
-  require_not_null(function, name, handle);
-  return *handle;
-}
-
-template <typename T>
-std::span<const T> span_of(const char* function, const char* name, const T* data,
-                           std::size_t count) {
-  if (count > 0) require_not_null(function, name, data);
-  return {data, count};
-}
 
 KvLayout layout_of(std::int32_t value) {
   switch (value) {
@@ -101,27 +86,6 @@ attune_gemma4_layer layer_of(const LayerGeometry& from) {
           .rope_num_pairs = from.rope.num_pairs,
           .rope_theta = from.rope.theta,
           .rope_factor = from.rope.factor};
-}
-
-// Runs `make`, which gives a new handle, and stores it; NULL when it throws.
-template <typename Handle, typename Make>
-attune_status make_handle(const char* function, const char* name, Handle** to, const Make& make) {
-  return guarded([&] {
-    require_not_null(function, name, to);
-    *to = nullptr;
-    *to = make();
-  });
-}
-
-// Stores what `body` gives of the object of a handle.
-template <typename Handle, typename T, typename Body>
-attune_status get(const char* function, const char* handle_name, const Handle* handle,
-                  const char* name, T* to, const Body& body) {
-  return guarded([&] {
-    const Handle& object = at(function, handle_name, handle);
-    require_not_null(function, name, to);
-    *to = static_cast<T>(body(object));
-  });
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 // The tensors of a model as typed tables, and the one statement of their names and shapes.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -71,7 +69,7 @@ struct Part {
   template <typename Tensor>
   void operator()(std::string_view name, Tensor& tensor, TensorShape shape,
                   Dtype dtype = Dtype::kBf16) const {
-    visit(WeightSpec{fmt::format("{}{}", prefix, name), dtype, std::move(shape)}, tensor);
+    visit(WeightSpec{prefix + std::string(name), dtype, std::move(shape)}, tensor);
   }
 };
 
@@ -132,7 +130,7 @@ void visit_per_layer_inputs(const ModelConfig& config, LayerTensors<Tensor>& lay
 template <typename Tensor, typename Visit>
 void visit_layer(const ModelConfig& config, int idx, LayerTensors<Tensor>& layer,
                  const Visit& visit) {
-  const Part<Visit> part{fmt::format("model.layers.{}.", idx), visit};
+  const Part<Visit> part{"model.layers." + std::to_string(idx) + ".", visit};
   const std::int64_t hidden = config.hidden_size();
   part("input_layernorm.weight", layer.input_norm, {hidden});
   visit_attention(config, idx, layer, part);

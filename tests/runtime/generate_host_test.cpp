@@ -31,6 +31,39 @@ TEST_F(GenerateHost, EndsWhereItIsTold) { expect_ends(bench_.engine); }
 
 TEST_F(GenerateHost, PackedWeightsAreLosslessToo) { expect_packed_weights(bench_.engine, 6); }
 
+// Logits stay on the device where the best token is all that is asked.
+TEST(GenerateHostReads, GreedyReadsBestTokensAlone) {
+  class CountingDevice : public ForwardingDevice {
+   public:
+    CountingDevice(std::unique_ptr<Device> device, std::size_t* most)
+        : ForwardingDevice(std::move(device)), most_(*most) {}
+    void copy_to_host(std::span<std::byte> to, DevicePtr from, StreamHandle stream) override {
+      most_ = std::max(most_, to.size());
+      ForwardingDevice::copy_to_host(to, from, stream);
+    }
+
+   private:
+    std::size_t& most_;
+  };
+  std::size_t most = 0;
+  Options options;
+  options.device = "host";
+  options.cache_path = gemma4_test_cache();
+  Engine engine(options, std::make_unique<CountingDevice>(open_host_device({}), &most));
+  Generation on(engine);
+  NgramDrafter ngram({.max_n = 2, .min_n = 1});
+  GenerateOptions asked;
+  asked.max_new_tokens = 4;
+  asked.chain = 15;
+  most = 0;
+  on.run(&ngram, tiny_prompt(9), asked);
+  EXPECT_GT(most, 0u);
+  EXPECT_LE(most, 16 * sizeof(int));
+  asked.sampling.temperature = 1;
+  on.run(nullptr, tiny_prompt(9), asked);
+  EXPECT_EQ(most, 320 * sizeof(float));
+}
+
 TEST_F(GenerateHost, RefusesWhatCannotBe) { expect_refusals(bench_.engine); }
 
 TEST_F(GenerateHost, Eagle3HeadIsItsFormula) {
