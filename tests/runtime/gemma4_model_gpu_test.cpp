@@ -87,13 +87,14 @@ class PrefillGpuTest : public Gemma4ModelGpuTest {
 };
 
 TEST_F(PrefillGpuTest, LayersGiveTheProductRoundedOnce) {
-  expect_right_prefills(device(), compiler());
-  expect_right_packed_prefills(device(), compiler());
+  const auto on = bench();
+  expect_right_prefills(on->engine, compiler());
+  expect_right_packed_prefills(on->engine, compiler());
 }
 
 // The shapes of 31B's layers, a few rows of each product.
 TEST_F(PrefillGpuTest, LargeLayersGiveTheProductRoundedOnce) {
-  expect_right_large_prefills(device(), compiler());
+  expect_right_large_prefills(bench()->engine, compiler());
 }
 
 TEST_F(PrefillGpuTest, GivesTheGoldenLogits) { expect_golden_prefills(bench()->engine); }

@@ -15,14 +15,15 @@
 namespace attune {
 
 // A layer of `problem` by LinearLayers that have `gemm` for up to max_tokens tokens.
-inline std::vector<std::uint16_t> run_layers(Device& device, const Compiler& compiler,
+inline std::vector<std::uint16_t> run_layers(Engine& engine, const Compiler& compiler,
                                              const LinearProblem& problem, int max_tokens) {
+  Device& device = engine.device();
   const auto load = [&](const Source& source) {
     return std::make_shared<const LoadedModule>(
         LoadedModule{nullptr, device.load(compiler.compile(source, device.info().arch))});
   };
   const LinearShape& shape = problem.shape;
-  LinearLayers layers(device, load, std::span(&shape.epilogue, 1), shape.weights);
+  LinearLayers layers(engine, std::span(&shape, 1), shape.weights);
   layers.prefill_by(device.open_gemm({}), load, std::span(&shape, 1), max_tokens);
   const DeviceArray<std::uint16_t> weights(device, problem.weights);
   const DeviceArray<unsigned char> packed(
@@ -43,27 +44,27 @@ inline std::vector<std::uint16_t> run_layers(Device& device, const Compiler& com
 }
 
 // The products of every kind of layer.
-inline void expect_right_prefills(Device& device, const Compiler& compiler) {
+inline void expect_right_prefills(Engine& engine, const Compiler& compiler) {
   unsigned seed = 60;
   for (const LinearShape& shape :
        {LinearShape{72, 136}, LinearShape{40, 96, LinearEpilogue::kGeglu},
         LinearShape{2056, 32, LinearEpilogue::kSwiglu}}) {
     SCOPED_TRACE(testing::Message() << shape.out_features << "x" << shape.in_features);
     const LinearProblem problem(shape, 37, seed++);
-    expect_right(problem, run_layers(device, compiler, problem, 40));
+    expect_right(problem, run_layers(engine, compiler, problem, 40));
     if (testing::Test::HasFailure()) return;
   }
 }
 
 // Of packed weights too, each rounded to bf16.
-inline void expect_right_packed_prefills(Device& device, const Compiler& compiler) {
+inline void expect_right_packed_prefills(Engine& engine, const Compiler& compiler) {
   unsigned seed = 70;
   for (const LinearShape& shape :
        {LinearShape{72, 264}, LinearShape{24, 512, LinearEpilogue::kGeglu}}) {
     SCOPED_TRACE(testing::Message() << shape.out_features << "x" << shape.in_features);
     LinearProblem problem(shape, 131, seed++);
     problem.pack();
-    const std::vector<std::uint16_t> out = run_layers(device, compiler, problem, 131);
+    const std::vector<std::uint16_t> out = run_layers(engine, compiler, problem, 131);
     for (double& value : problem.packed.values) value = round_to_bf16(value);
     problem.shape.weights = LinearWeights::kBf16;  // how exact the sums are
     expect_right(problem, out);
@@ -75,13 +76,13 @@ inline void expect_right_packed_prefills(Device& device, const Compiler& compile
 constexpr double kLongSumPrecision = 4e-6;
 
 // Some outputs of layers of 31B's shapes, for several numbers of tokens; the same bits each time.
-inline void expect_right_large_prefills(Device& device, const Compiler& compiler) {
+inline void expect_right_large_prefills(Engine& engine, const Compiler& compiler) {
   for (const LinearShape& shape : {LinearShape{5376, 21504}, LinearShape{18432, 5376}}) {
     for (const int num_tokens : {17, 512}) {
       SCOPED_TRACE(testing::Message() << shape.out_features << " " << num_tokens);
       const LinearProblem problem(shape, num_tokens, 80);
-      const std::vector<std::uint16_t> out = run_layers(device, compiler, problem, 512);
-      EXPECT_EQ(run_layers(device, compiler, problem, 512), out);
+      const std::vector<std::uint16_t> out = run_layers(engine, compiler, problem, 512);
+      EXPECT_EQ(run_layers(engine, compiler, problem, 512), out);
       std::mt19937 random(81);
       for (int i = 0; i < 200; ++i) {
         const int token = static_cast<int>(random() % num_tokens);

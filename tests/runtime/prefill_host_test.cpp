@@ -15,36 +15,37 @@ class PrefillHost : public testing::Test {
  protected:
   PrefillHost() { state_ = {}; }
   ~PrefillHost() override { EXPECT_EQ(state_.objects, 0); }
-  static Gemma4Bench bench() {
+  static Gemma4Bench bench(const HostTarget& target = {}) {
     Options options;
     options.device = "host";
     options.cache_path = gemma4_test_cache();
-    return Gemma4Bench(options, std::make_unique<FakeCublasLtDevice>(open_host_device({})));
+    return Gemma4Bench(options,
+                       std::make_unique<FakeCublasLtDevice>(open_host_device({.target = target})));
   }
   FakeCublasLtState& state_ = fake_cublaslt_state();
 };
 
 TEST_F(PrefillHost, LayersGiveTheProductRoundedOnce) {
-  FakeCublasLtDevice device(open_host_device({.target = checked_target()}));
-  const auto compiler = open_compiler({}, device.info().arch);
-  expect_right_prefills(device, *compiler);
+  Gemma4Bench on = bench(checked_target());
+  const auto compiler = open_compiler({}, on.engine.device().info().arch);
+  expect_right_prefills(on.engine, *compiler);
   EXPECT_EQ(state_.products, 3);
-  expect_right_packed_prefills(device, *compiler);
+  expect_right_packed_prefills(on.engine, *compiler);
   EXPECT_EQ(state_.products, 5);
 }
 
 // As many tokens as the kernels take at once, and of packed weights as they are faster for; and more than
 // there is room for.
 TEST_F(PrefillHost, FewTokensAreLeftToTheKernels) {
-  FakeCublasLtDevice device(open_host_device({}));
-  const auto compiler = open_compiler({}, device.info().arch);
+  Gemma4Bench on = bench();
+  const auto compiler = open_compiler({}, on.engine.device().info().arch);
   for (const int num_tokens : {16, 41}) {
     const LinearProblem problem({8, 64, LinearEpilogue::kGeglu}, num_tokens, 5);
-    expect_right(problem, run_layers(device, *compiler, problem, 40));
+    expect_right(problem, run_layers(on.engine, *compiler, problem, 40));
   }
   LinearProblem packed({8, 64}, 128, 6);
   packed.pack();
-  expect_right(packed, run_layers(device, *compiler, packed, 200));
+  expect_right(packed, run_layers(on.engine, *compiler, packed, 200));
   EXPECT_EQ(state_.products, 0);
 }
 
@@ -65,7 +66,8 @@ TEST_F(PrefillHost, OffMeansTheKernelsAlone) {
   options.device = "host";
   options.cublaslt_path = "off";
   options.cache_path = gemma4_test_cache();
-  Gemma4Bench on(options, std::make_unique<FakeCublasLtDevice>(open_host_device({})));
+  Gemma4Bench on(options,
+                 std::make_unique<FakeCublasLtDevice>(open_host_device({.target = target})));
   const Gemma4Model model = TinyModel().on(on.engine);
   EXPECT_NE(model.explain().find("linear layers of prefill: linear.cuh"), std::string::npos);
   Gemma4Bench with = bench();
