@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench/record.sh with a stand-in for attune, bench/table.py and bench/agreement.py."""
+"""bench/record.sh with a stand-in for attune, bench/table.py, bench/agreement.py and the shapes of bench/prefill_peers.py."""
 
 import os
 import pathlib
@@ -115,6 +115,36 @@ class Table(unittest.TestCase):
         done = self.table_of("taken,rule\nt,kept\n")
         self.assertEqual(done.returncode, 1)
         self.assertIn("missing=", done.stderr)
+
+
+class PrefillPeers(unittest.TestCase):
+    def peers(self, *arguments):
+        return subprocess.run([sys.executable, ROOT / "bench" / "prefill_peers.py", *arguments], capture_output=True,
+                              text=True, timeout=60, check=False)
+
+    def test_has_the_shapes_of_the_tables(self):
+        """Layouts are ours alone."""
+        wanted = set()
+        for name in ("prefill-global", "prefill-256", "prefill-sliding"):
+            for layer in (TABLES / f"{name}.yaml").read_text(encoding="utf-8").split("- name:")[1:]:
+                fields = dict(re.findall(r"(\w+): \[?([^\]\n]*)", layer))
+                for keys in fields["kv_ranges"].split(", "):
+                    window = f"/w{fields['window']}" if "window" in fields else ""
+                    wanted.add(f"prefill/b1/q{fields['prefill']}/kv{keys}/h{fields['num_q_heads']}x{fields['num_kv_heads']}/"
+                               f"d{fields['head_dim']}{window}")
+        listed = self.peers("--list").stdout.splitlines()
+        self.assertEqual({line.split()[0] for line in listed}, wanted)
+
+    def test_counts_the_keys_that_are_seen(self):
+        flops = dict(line.split()[:2] for line in self.peers("--list").stdout.splitlines())
+        causal = 4 * 32 * 512 * 2048 * 2049 / 2
+        self.assertAlmostEqual(float(flops["prefill/b1/q2048/kv2048/h32x4/d512"]), causal * 1e-12, delta=1e-3)
+        window = 4 * 32 * 256 * (1024 * 1025 / 2 + (8192 - 1024) * 1024)
+        self.assertAlmostEqual(float(flops["prefill/b1/q8192/kv8192/h32x16/d256/w1024"]), window * 1e-12, delta=1e-3)
+
+    def test_refuses_what_it_does_not_know(self):
+        for arguments in (("--peers", "nobody"), ("--only", "d1"), ("--rounds", "1")):
+            self.assertEqual(self.peers(*arguments).returncode, 2, arguments)
 
 
 class Agreement(unittest.TestCase):
