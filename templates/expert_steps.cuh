@@ -23,7 +23,7 @@ __device__ __forceinline__ void enter_experts(const EnterExpertsParams& params) 
   h.load(p.from + token * p.from_stride, p.hidden);
   branch.load(p.branch + token * p.hidden, p.hidden);
   add_branch(p, h, branch, weight, sums[0]);
-  const float inverse = end_step(p, h, sums[1]);
+  const float inverse = end_step(p, h, p.scalar, sums[1]);
   const auto store = [&](const uint16* of, uint16* out) {
     weight.load(of, p.hidden);
     store_normed(h, inverse, weight, out + token * p.hidden, p.hidden);
@@ -74,7 +74,7 @@ __device__ __forceinline__ void mix_experts(const MixExpertsParams& params) {
   h.load(p.from + token * p.from_stride, p.hidden);
   weight.load(p.post_weight, p.hidden);
   add_branch(p, h, branch, weight, sums[2]);
-  const float inverse = end_step(p, h, sums[3]);
+  const float inverse = end_step(p, h, p.scalar, sums[3]);
   if (p.out == nullptr) return;
   weight.load(p.next_weight, p.hidden);
   store_normed(h, inverse, weight, p.out + token * p.out_stride, p.hidden);

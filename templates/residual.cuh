@@ -89,14 +89,14 @@ __device__ __forceinline__ void add_branch(const ResidualParams& p, ResidualRow<
   h.change([&](float x, int i, int j) { return round_bf16(__fadd_rn(x, branch.values[i][j])); });
 }
 
-// h * the scalar, written; gives back the factor of its norm.
+// h * the scalar (null: 1), written; gives back the factor of its norm.
 template <int kChunks>
 __device__ __forceinline__ float end_step(const ResidualParams& p, ResidualRow<kChunks>& h,
-                                          float* shared) {
+                                          const uint16* scalar, float* shared) {
   const int64 token = blockIdx.x;
-  if (p.scalar != nullptr) {
-    const float scalar = __uint_as_float(static_cast<uint32>(*p.scalar) << 16);
-    h.change([&](float x, int, int) { return round_bf16(__fmul_rn(x, scalar)); });
+  if (scalar != nullptr) {
+    const float factor = __uint_as_float(static_cast<uint32>(*scalar) << 16);
+    h.change([&](float x, int, int) { return round_bf16(__fmul_rn(x, factor)); });
   }
   if (p.stream != nullptr) h.store(p.stream + token * p.hidden, p.hidden);
   if (p.tap != nullptr) h.store(p.tap + token * p.tap_stride, p.hidden);
@@ -109,9 +109,8 @@ __device__ __forceinline__ void store_normed(const ResidualRow<kChunks>& h, floa
                                              const ResidualRow<kChunks>& weight, uint16* out,
                                              int hidden) {
   ResidualRow<kChunks> normed = h;
-  normed.change([&](float x, int i, int j) {
-    return __fmul_rn(__fmul_rn(x, inverse), weight.values[i][j]);
-  });
+  normed.change(
+      [&](float x, int i, int j) { return __fmul_rn(__fmul_rn(x, inverse), weight.values[i][j]); });
   normed.store(out, hidden);
 }
 
@@ -139,7 +138,7 @@ __device__ __forceinline__ void residual(const ResidualParams& p) {
       add_branch(p, h, branch, post_weight, sums[0]);
     }
   }
-  const float inverse = end_step(p, h, sums[1]);
+  const float inverse = end_step(p, h, kEmbeds ? nullptr : p.scalar, sums[1]);
   if (p.out != nullptr) {
     store_normed(h, inverse, next_weight, p.out + token * p.out_stride, p.hidden);
   }

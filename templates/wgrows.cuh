@@ -345,6 +345,7 @@ struct WgrowsConsumer : RowSums<T::kColumns>, RowSoftmax<T::BLOCK_N, kSoftcap> {
   __device__ __forceinline__ void finish_values() {
     wgmma_wait_group<kPending>();
     opaque(sums);
+    opaque(weights);
   }
   __device__ __forceinline__ void free_values() {
     warp_arrive(smem + T::empty(false, value_place.slot), lane);

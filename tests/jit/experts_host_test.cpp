@@ -25,7 +25,7 @@ TEST(ExpertsHost, RouterChoosesTheMostProbableExperts) {
 TEST(ExpertsHost, EveryEntryIsItsExpertsLayer) {
   const HostBench bench({.target = checked_target()});
   expect_right_experts(*bench.device, *bench.compiler, {8, 16, 1, 8}, LinearWeights::kBf16);
-  expect_right_experts(*bench.device, *bench.compiler, {16, 32, 2, 8}, LinearWeights::kInt4);
+  expect_right_experts(*bench.device, *bench.compiler, {16, 16, 2, 16}, LinearWeights::kInt4);
 }
 
 TEST(ExpertsHost, BitsOfATokenDependOnNothingElse) {

@@ -228,8 +228,8 @@ inline void expect_right_experts(Device& device, const Compiler& compiler,
         for (const std::vector<int>& chosen : {std::vector{3}, {0, 2, 3, 4, 6}}) {
           SCOPED_TRACE(testing::Message() << loaded.source.symbols.front() << " " << out << "x"
                                           << in << " " << num_sms << " SMs, " << chosen.size());
-          const ExpertsProblem problem({out, in, epilogue, weights}, 7, chosen, config.block_m - 1,
-                                       is_down, seed++);
+          const ExpertsProblem problem({out, in, epilogue, weights}, 7, chosen,
+                                       std::max(1, config.block_m - 1), is_down, seed++);
           expect_right_experts(problem,
                                run_experts(device, loaded.of(problem, num_sms, 2), problem));
           if (testing::Test::HasFailure()) return;
@@ -244,8 +244,8 @@ inline void expect_bits_of_a_token(Device& device, const Compiler& compiler,
                                    LinearWeights weights) {
   const LinearShape shape{77, 1288, LinearEpilogue::kStore, weights};
   const ExpertsProblem all(shape, 6, {0, 1, 4, 5}, 16, true, 3);
-  LoadedExperts many(device, compiler, {16, 32, 1, 8}, shape.epilogue, weights);
-  LoadedExperts few(device, compiler, {8, 16, 2, 8}, shape.epilogue, weights);
+  LoadedExperts many(device, compiler, {16, 32, 1, linear_warps(weights)}, shape.epilogue, weights);
+  LoadedExperts few(device, compiler, {8, 16, 2, linear_warps(weights)}, shape.epilogue, weights);
   const auto expected = run_experts(device, many.of(all, 3, 4), all);
   for (const int token : {0, 7, 15}) {
     ExpertsProblem one = all.token(token);
