@@ -62,14 +62,10 @@ void drop_poor_linear(const Problem& problem, const DeviceInfo& device, Candidat
   });
 }
 
-Candidate default_linear_candidate(const Problem& problem, const CandidateSpace& space,
-                                   const DeviceInfo& device) {
+Candidate default_linear_candidate(const Problem& problem, const DeviceInfo& device) {
   const auto config = default_linear_config(problem.linear_tokens, problem.linear.weights,
                                             device.max_smem_per_block_bytes);
-  const auto found =
-      std::find_if(space.kept.begin(), space.kept.end(),
-                   [&](const Candidate& candidate) { return candidate.config == config; });
-  return found == space.kept.end() ? space.kept.front() : *found;
+  return {std::string(kLinearFamily), config.value(), 1};
 }
 
 std::vector<Candidate> ranked_linear(const Problem& problem,

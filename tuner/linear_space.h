@@ -9,9 +9,8 @@ namespace attune {
 // has outputs for, one slot a warp where two find room. The default stays.
 void drop_poor_linear(const Problem& problem, const DeviceInfo& device, CandidateSpace* space);
 
-// Of a space that is not empty.
-Candidate default_linear_candidate(const Problem& problem, const CandidateSpace& space,
-                                   const DeviceInfo& device);
+// Of a space that is not empty: it holds it.
+Candidate default_linear_candidate(const Problem& problem, const DeviceInfo& device);
 
 // The best guess first: copies under way beside the work, few passes, much under way.
 std::vector<Candidate> ranked_linear(const Problem& problem,

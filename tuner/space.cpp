@@ -410,7 +410,7 @@ Candidate default_candidate(const Problem& problem, const DeviceInfo& device,
                               : "use a device with more shared memory, or a smaller head_dim or "
                                 "seqlen_q");
   }
-  if (problem.is_linear()) return default_linear_candidate(problem, space, device);
+  if (problem.is_linear()) return default_linear_candidate(problem, device);
   const int rows = problem.num_rows();
   // Smaller is better, from left to right; the config itself makes the order total.
   const auto rank = [&](const Candidate& candidate) {
