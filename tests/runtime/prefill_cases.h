@@ -2,6 +2,7 @@
 // themselves.
 #pragma once
 
+#include <cstdlib>
 #include <memory>
 #include <span>
 #include <vector>
@@ -14,6 +15,12 @@
 
 namespace attune {
 
+// Where the tests look for cuBLASLt: ATTUNE_CUBLASLT, as the program does.
+inline GemmSearch test_gemm_search() {
+  const char* path = std::getenv("ATTUNE_CUBLASLT");
+  return {path == nullptr ? "" : path};
+}
+
 // A layer of `problem` by LinearLayers that have `gemm` for up to max_tokens tokens.
 inline std::vector<std::uint16_t> run_layers(Device& device, const Compiler& compiler,
                                              const LinearProblem& problem, int max_tokens) {
@@ -23,7 +30,7 @@ inline std::vector<std::uint16_t> run_layers(Device& device, const Compiler& com
   };
   const LinearShape& shape = problem.shape;
   LinearLayers layers(device, load, std::span(&shape.epilogue, 1), shape.weights);
-  layers.prefill_by(device.open_gemm({}), load, std::span(&shape, 1), max_tokens);
+  layers.prefill_by(device.open_gemm(test_gemm_search()), load, std::span(&shape, 1), max_tokens);
   const DeviceArray<std::uint16_t> weights(device, problem.weights);
   const DeviceArray<unsigned char> packed(
       device, problem.packed.bytes.empty() ? std::vector<unsigned char>(16) : problem.packed.bytes);
