@@ -80,6 +80,11 @@ struct WgrowsConsumer : RowSums<T::kColumns>, RowSoftmax<T::BLOCK_N, kSoftcap> {
     this->unmasked = work.template unmasked<T::BLOCK_M>(p);
     this->reset();
     this->clear();
+#pragma unroll
+    for (int k = 0; k < Softmax::kTokenSteps; ++k) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) weights[k][i] = 0;
+    }
   }
 
   // The queries of the warpgroup; a warp copies whole rows.
@@ -155,7 +160,7 @@ struct WgrowsConsumer : RowSums<T::kColumns>, RowSoftmax<T::BLOCK_N, kSoftcap> {
   __device__ __forceinline__ void finish_values() {
     wgmma_wait_group<kPending>();
     opaque(sums);
-    opaque(weights);
+    keep_until_here(weights);
   }
   __device__ __forceinline__ void free_values() {
     warp_arrive(smem + T::empty(false, value_place.slot), lane);

@@ -351,12 +351,10 @@ __device__ __forceinline__ void setmaxnreg_dec() {
 // wgmma: products of a warpgroup, asynchronous. fence, products, commit_group, wait_group.
 
 // Keeps ordinary reads and writes of an accumulator on their side of a wgmma wait or fence (ptxas
-// note C7514); behind a wait, keeps what the products read from registers there until then: to the
-// compiler they have read it when they were issued.
+// note C7514).
 __device__ __forceinline__ void opaque(float& value) { asm volatile("" : "+f"(value)::"memory"); }
-__device__ __forceinline__ void opaque(uint32& value) { asm volatile("" : "+r"(value)::"memory"); }
-template <typename T, int kCount>
-__device__ __forceinline__ void opaque(T (&values)[kCount]) {
+template <int kCount>
+__device__ __forceinline__ void opaque(float (&values)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) opaque(values[i]);
 }

@@ -195,7 +195,6 @@ __device__ __forceinline__ void setmaxnreg_dec() {}
 
 // The table's functions are calls: nothing moves over them.
 __device__ __forceinline__ void opaque(float&) {}
-__device__ __forceinline__ void opaque(uint32&) {}
 template <int kCount>
 __device__ __forceinline__ void opaque(float (&)[kCount]) {}
 __device__ __forceinline__ void opaque(uint64&) {}

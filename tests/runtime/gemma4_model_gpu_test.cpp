@@ -17,6 +17,7 @@ class Gemma4ModelGpuTest : public GpuTest {
   std::unique_ptr<Gemma4Bench> bench() {
     Options options;
     options.nvrtc_path = test_nvrtc_search().nvrtc_path;
+    options.cublaslt_path = test_gemm_search().cublaslt_path;
     options.cache_path = gemma4_test_cache();
     return std::make_unique<Gemma4Bench>(options, open_cuda_device(0));
   }
@@ -78,7 +79,7 @@ class PrefillGpuTest : public Gemma4ModelGpuTest {
     Gemma4ModelGpuTest::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
     try {
-      device().open_gemm({});
+      device().open_gemm(test_gemm_search());
     } catch (const DeviceUnavailable& error) {
       if (is_required("ATTUNE_REQUIRE_CUBLASLT")) FAIL() << error.what();
       GTEST_SKIP() << error.what();
