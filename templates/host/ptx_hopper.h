@@ -196,8 +196,8 @@ __device__ __forceinline__ void setmaxnreg_dec() {}
 // The table's functions are calls: nothing moves over them.
 __device__ __forceinline__ void opaque(float&) {}
 __device__ __forceinline__ void opaque(uint32&) {}
-template <int kCount>
-__device__ __forceinline__ void opaque(float (&)[kCount]) {}
+template <typename T, int kCount>
+__device__ __forceinline__ void opaque(T (&)[kCount]) {}
 __device__ __forceinline__ void opaque(uint64&) {}
 
 __device__ __forceinline__ void wgmma_fence() { attune_host_abi->wgmma_fence(); }
