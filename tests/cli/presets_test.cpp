@@ -238,10 +238,8 @@ TEST(Presets, NameWhatIsWrongWithALinearLayer) {
   EXPECT_ERROR(with_linear("geglu", "gelu"), "p.yaml:10: linear.layers[0].epilogue: ");
   EXPECT_ERROR(with_linear("in_features: 256", "in_features: 252"),
                "p.yaml:9: linear.layers[0].in_features: 252 is no multiple of 8");
-  EXPECT_ERROR(with_linear("      out_features: 512
-", ""), "out_features: is missing");
-  EXPECT_ERROR(with_linear("  weights: [int4]
-", ""), "linear.weights: is missing");
+  EXPECT_ERROR(with_linear("      out_features: 512\n", ""), "out_features: is missing");
+  EXPECT_ERROR(with_linear("  weights: [int4]\n", ""), "linear.weights: is missing");
   EXPECT_ERROR(with_linear("dtype: bf16", "dtype: bf16\nbatch: [1]"), "batch: is of attention");
   EXPECT_ERROR(with_linear("name: up", "name: up\n      bias: true"), "'bias' is not known");
 }
