@@ -58,10 +58,10 @@ TEST_P(LinearCompileTest, ExpertsSpillNothing) {
                experts_source({8, 48, 3, 8}, LinearEpilogue::kStore, LinearWeights::kBf16),
                GetParam(), 255, stack_bytes);
   expect_clean(compiler(),
-               experts_source({16, 48, 3, 8}, LinearEpilogue::kGeglu, LinearWeights::kBf16),
+               experts_source({16, 48, 2, 8}, LinearEpilogue::kGeglu, LinearWeights::kBf16),
                GetParam(), 255, stack_bytes);
   expect_clean(compiler(),
-               experts_source({16, 32, 2, 8}, LinearEpilogue::kGeglu, LinearWeights::kInt4),
+               experts_source({16, 16, 2, 16}, LinearEpilogue::kGeglu, LinearWeights::kInt4),
                GetParam(), 255, stack_bytes);
   for (const int hidden : {2816, 8192}) {
     expect_clean(compiler(), expert_steps_source(hidden), GetParam(), 168);
