@@ -157,7 +157,7 @@ double prefill_flops(const ModelConfig& config, int num_tokens) {
     }
     const bool is_of_experts = spec.shape.size() == 3;
     of_token += static_cast<double>(num_elements(spec.shape)) *
-                (is_of_experts ? double(config.top_k_experts) / config.num_experts : 1.0);
+                (is_of_experts ? expert_share(config) : 1.0);
   }
   double products =
       of_token * num_tokens + static_cast<double>(config.vocab_size) * config.hidden_size();

@@ -13,21 +13,11 @@
 namespace attune {
 namespace {
 
-// As linear layers choose it: the most rows of a slot with which two slots of every warp find room.
+// That of linear layers, with room for the list of experts.
 KernelConfig config_for(int block_m, LinearWeights weights, const DeviceInfo& device) {
-  const auto fits = [&](const KernelConfig& config) {
-    return experts_smem_bytes(config, weights) <= device.max_smem_per_block_bytes;
-  };
-  KernelConfig config{
-      .block_m = block_m, .block_n = 48, .num_stages = 1, .num_warps = linear_warps(weights)};
-  for (const int block_n : {48, 32, 16}) {
-    config.block_n = block_n;
-    for (config.num_stages = weights == LinearWeights::kInt4 ? 2 : 3; config.num_stages >= 2; --config.num_stages) {
-      if (fits(config)) return config;
-    }
-  }
-  config.num_stages = 1;
-  if (fits(config)) return config;
+  const auto config =
+      default_linear_config(block_m, weights, device.max_smem_per_block_bytes - kExpertListBytes);
+  if (config) return *config;
   throw DeviceUnavailable(
       "this GPU cannot run experts",
       fmt::format("gpu={} smem_limit={}", device.name, device.max_smem_per_block_bytes),

@@ -137,6 +137,11 @@ std::vector<LinearShape> Gemma4Model::State::linear_shapes() const {
     shapes.push_back({width, hidden, LinearEpilogue::kGeglu});
     shapes.push_back({hidden, width});
   }
+  if (const int inputs = config.per_layer_input_size; inputs > 0) {
+    shapes.push_back({config.num_layers() * inputs, hidden});
+    shapes.push_back({inputs, hidden});
+    shapes.push_back({hidden, inputs});
+  }
   shapes.push_back({config.vocab_size, hidden, LinearEpilogue::kLogits});
   return shapes;
 }

@@ -16,8 +16,9 @@ constexpr int kMaxExperts = kMaxRouteChunks * kWarpSize;
 constexpr int kMaxTopK = kWarpSize;
 
 // Of a CTA of experts.cuh: that of linear.cuh | the list of experts.
+constexpr int kExpertListBytes = 4 * (1 + kMaxExperts);
 constexpr int experts_smem_bytes(const KernelConfig& config, LinearWeights weights) {
-  return linear_smem_bytes(config, weights) + 4 * (1 + kMaxExperts);
+  return linear_smem_bytes(config, weights) + kExpertListBytes;
 }
 
 // The top_k largest scores of each token, the first of equal ones; weights are the softmax of those,

@@ -204,7 +204,7 @@ struct WgmmaScores : WgmmaOutput<T, 0>, RowSoftmax<T::BLOCK_N, kSoftcap> {
       make_probabilities(first_key + (tile + 1) * T::BLOCK_N);
       wgmma_wait_group<0>();
       opaque(sums);
-      keep_until_here(probabilities);
+      keep_until_here(probabilities, this->memory);
       free_part<T::kScoresPart>(place);
       place = next;
       next.advance();

@@ -43,16 +43,18 @@ __device__ __forceinline__ uint64 token_descriptor(uint32 panel, int panel_bytes
 
 // Behind the wait for products that read P from registers: a use of it. Products read registers after
 // they were issued, but ptxas gives them to something else where it sees no use behind that [NVRTC 13.0].
-// P is bf16 and never negative, so the trap is none.
+// P is bf16 and never negative, so nothing is written to `nowhere`. (A trap in its place made ptxas
+// serialize the products.)
 template <int kSteps>
-__device__ __forceinline__ void keep_until_here(const uint32 (&probabilities)[kSteps][4]) {
+__device__ __forceinline__ void keep_until_here(const uint32 (&probabilities)[kSteps][4],
+                                                unsigned char* nowhere) {
   uint32 any = 0;
 #pragma unroll
   for (int k = 0; k < kSteps; ++k) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) any |= probabilities[k][i];
   }
-  if (any == 0xffffffffu) __trap();
+  if (any == 0xffffffffu) *reinterpret_cast<volatile uint32*>(nowhere) = any;
 }
 
 // Which slot of a ring of kSlots a role is at, and the parity of its current phase.
