@@ -232,8 +232,9 @@ TEST(Presets, HaveLinearLayersAloneOrBehindAttention) {
 }
 
 TEST(Presets, NameWhatIsWrongWithALinearLayer) {
-  EXPECT_ERROR(with_linear("[8, 16]", "[12]"), "p.yaml:4: linear.tokens: 12 is neither 8 nor 16");
-  EXPECT_ERROR(with_linear("[8, 16]", "[4]"), "p.yaml:4: linear.tokens: 4 is not in 8 to 16");
+  EXPECT_ERROR(with_linear("[8, 16]", "[12]"),
+               "p.yaml:4: linear.tokens: 12 is none of 1 (packed rows alone), 8 and 16");
+  EXPECT_ERROR(with_linear("[8, 16]", "[0]"), "p.yaml:4: linear.tokens: 0 is not in 1 to 16");
   EXPECT_ERROR(with_linear("int4", "int3"), "p.yaml:5: linear.weights: ");
   EXPECT_ERROR(with_linear("geglu", "gelu"), "p.yaml:10: linear.layers[0].epilogue: ");
   EXPECT_ERROR(with_linear("in_features: 256", "in_features: 252"),
@@ -259,9 +260,9 @@ TEST(Presets, ThatAreShippedGiveTheProblemsOfTheirModels) {
       {"gemma4-e4b", 65, "h8x2/d512/contiguous", "h8x2/d256/w512/ring"},
       {"gemma4-e2b", 65, "h8x1/d512/contiguous", "h8x1/d256/w512/ring"},
       {"host-small", 8, "h2x1/d64/contiguous", "h2x1/d512/contiguous"},
-      {"gemma4-31b-linear", 28, "linear/m8/n16384/k5376/store/bf16",
+      {"gemma4-31b-linear", 35, "linear/m8/n16384/k5376/store/bf16",
        "linear/m16/n262144/k5376/logits/int4"},
-      {"gemma4-12b-linear", 28, "linear/m8/n8192/k3840/store/bf16",
+      {"gemma4-12b-linear", 35, "linear/m8/n8192/k3840/store/bf16",
        "linear/m16/n262144/k3840/logits/int4"},
   };
   for (const Shipped& shipped : all) {

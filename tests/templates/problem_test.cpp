@@ -112,7 +112,7 @@ TEST(ProblemText, SpellsLinearLayers) {
   EXPECT_EQ(Problem::parse(problem.text()), problem);
   EXPECT_EQ(Problem::of_linear(8, problem.linear), problem);
   for (const char* text : {"linear/m8/n1/k8/store/bf16", "linear/m16/n1048576/k1048576/logits/bf16",
-                           "linear/m16/n64/k64/swiglu/int4"}) {
+                           "linear/m16/n64/k64/swiglu/int4", "linear/m1/n64/k64/store/int4"}) {
     EXPECT_EQ(Problem::parse(text).text(), text);
   }
 }
@@ -132,6 +132,7 @@ TEST(ProblemText, NamesTheSegmentOfALinearLayer) {
   expect_parse_error("linear/m8/n64/k64/store/bf16/x", "'x' is left over");
   expect_parse_error("linear/m08/n64/k64/store/bf16", "the canonical form is");
   expect_parse_error("linear/m4/n64/k64/store/bf16", "tokens are m8 or m16");
+  expect_parse_error("linear/m1/n64/k64/store/bf16", "of packed rows also m1");
   expect_parse_error("linear/m8/n0/k64/store/bf16", "out_features is n1 to n2^20");
   expect_parse_error("linear/m8/n1048577/k64/store/bf16", "out_features is n1 to n2^20");
   expect_parse_error("linear/m8/n64/k4/store/bf16", "in_features is k8 to k2^20");
