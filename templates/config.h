@@ -243,16 +243,13 @@ constexpr int oneround_smem_bytes(const KernelConfig& config, int head_dim, KvLa
          config.num_warps * config.block_n * config.block_m * kBytesPerElement;
 }
 
-// The wgmma kernel: a producer and two consumer warpgroups, 64 rows. Of 128 rows two CTAs, a cluster,
-// have half each, and each of them asks for half of K and V for both.
+// The wgmma kernel: a producer and two consumer warpgroups, 64 rows.
 constexpr int kWgmmaHeadDim = 512;
 constexpr int kWgmmaBlockM = 64;
 constexpr int kWgmmaWarps = 12;
 // Panels of 64 columns that a bulk copy brings: half a row, or what divides the parts of a unified
 // one.
-constexpr int wgmma_box_panels(const KernelConfig& config, KvLayout layout) {
-  return (is_unified(layout) ? 2 : 4) * kWgmmaBlockM / config.block_m;
-}
+constexpr int wgmma_box_panels(KvLayout layout) { return is_unified(layout) ? 2 : 4; }
 // P and its row factors are handed over in turn; P of unified rows lies in their slots.
 constexpr int wgmma_p_buffers(const KernelConfig& config, KvLayout layout) {
   return is_unified(layout) ? config.num_stages : 2;
@@ -260,7 +257,7 @@ constexpr int wgmma_p_buffers(const KernelConfig& config, KvLayout layout) {
 // Shared memory of one CTA of the wgmma kernel in bytes:
 // Q | K slots | V slots | P | row factors | row magnitudes | row inverses | mbarriers.
 constexpr int wgmma_smem_bytes(const KernelConfig& config, int head_dim, KvLayout layout) {
-  const int rows = kWgmmaBlockM;
+  const int rows = config.block_m;
   const int buffers = wgmma_p_buffers(config, layout);
   const int tiles =
       rows * head_dim + config.num_stages * kv_stage_elements(config, head_dim, layout);

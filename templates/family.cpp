@@ -23,7 +23,6 @@ std::optional<Unsupported> oneround_limits(const KernelConfig& config, int head_
 std::optional<Unsupported> wgmma_limits(const KernelConfig& config, int head_dim, KvLayout layout);
 std::optional<Unsupported> wgrows_limits(const KernelConfig& config, int head_dim, KvLayout layout);
 bool tries_tile(const KernelConfig& config, int head_dim, KvLayout);
-bool tries_wgmma(const KernelConfig& config, int head_dim, KvLayout);
 bool tries_wgrows(const KernelConfig& config, int head_dim, KvLayout);
 bool tries_stream(const KernelConfig& config, int head_dim, KvLayout);
 bool tries_round(const KernelConfig& config, int head_dim, KvLayout);
@@ -39,7 +38,7 @@ TensorBox tile_box(const KernelConfig& config, int head_dim, KvLayout layout) {
 
 // What arrives and is freed together.
 TensorBox wgmma_tensor_box(const KernelConfig& config, int, KvLayout layout) {
-  return {config.block_n, wgmma_box_panels(config, layout)};
+  return {config.block_n, wgmma_box_panels(layout)};
 }
 
 constexpr std::array kFamilies = {
@@ -100,14 +99,13 @@ constexpr std::array kFamilies = {
            .only_arch = "sm_90a",
            .splits_keys = true,
            .prefills = true,
-           .most_cta_rows = kWgmmaBlockM,
            .least_rows = 17,
            .first_choice_from = 17,
            .alone_from = 33,
            .packs_partials = true,
            .smem_bytes = wgmma_smem_bytes,
            .template_limits = wgmma_limits,
-           .is_worth_trying = tries_wgmma,
+           .is_worth_trying = tries_tile,
            .tensor_box = wgmma_tensor_box},
     Family{.name = "wgrows",
            .entry_file = "templates/wgrows.cuh",
@@ -289,13 +287,6 @@ bool tries_tile(const KernelConfig& config, int, KvLayout) {
   return config.block_m * config.block_n <= kMaxScoresPerThread * config.num_warps * kWarpSize;
 }
 
-// Prefills, which clusters are for, are bound by the tensor cores: 64 keys keep them busy for a quarter
-// longer in two tiles than in one.
-bool tries_wgmma(const KernelConfig& config, int head_dim, KvLayout layout) {
-  return tries_tile(config, head_dim, layout) &&
-         (config.block_m == kWgmmaBlockM || config.block_n == 64);
-}
-
 // The same; but pages of 32 rows have tiles of 32 keys.
 bool tries_wgrows(const KernelConfig& config, int head_dim, KvLayout layout) {
   return tries_tile(config, head_dim, layout) && config.block_n * config.num_stages == 128 &&
@@ -331,11 +322,10 @@ std::optional<Unsupported> wgmma_limits(const KernelConfig& config, int head_dim
     return Unsupported{fmt::format("head_dim={}: two warpgroups share the {} columns of an output",
                                    head_dim, kWgmmaHeadDim)};
   }
-  if ((config.block_m != kWgmmaBlockM && config.block_m != 2 * kWgmmaBlockM) ||
-      config.num_warps != kWgmmaWarps) {
+  if (config.block_m != kWgmmaBlockM || config.num_warps != kWgmmaWarps) {
     return Unsupported{
         fmt::format("block_m={} num_warps={}: a producer and two consumer "
-                    "warpgroups work on {} rows with {} warps, two of them on twice as many",
+                    "warpgroups work on {} rows with {} warps",
                     config.block_m, config.num_warps, kWgmmaBlockM, kWgmmaWarps)};
   }
   if (config.block_n != 32 && config.block_n != 64) {
@@ -579,10 +569,6 @@ std::optional<Unsupported> Family::supports(const Problem& problem,
     return Unsupported{fmt::format("rows={}: {} is made for {} of {} to {}", problem.num_rows(),
                                    name, has_op && is_prefill ? "prefills" : "steps", fewest_rows,
                                    most_rows)};
-  }
-  if (ctas_of_block(config) > 1 && !is_prefill) {
-    return Unsupported{fmt::format("block_m={}: a step has no rows for two CTAs of {}",
-                                   config.block_m, most_cta_rows)};
   }
   if (problem.invariant && config.block_n != invariant_block_n(problem.head_dim)) {
     return Unsupported{fmt::format("block_n={}: an invariant row is summed up in tiles of {}",

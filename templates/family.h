@@ -88,9 +88,6 @@ struct Family {
   bool prefills = false;            // copies with tensor maps, and is the first choice for prefills
   // A CTA works on one row block after another: Candidate::split_cap is the most CTAs of a launch.
   bool is_persistent = false;
-  // Rows of a CTA at most: those of a larger BLOCK_M are shared out among a cluster, in prefills. 0: a
-  // CTA has all.
-  int most_cta_rows = 0;
   // Packed rows of a KV head that it is made for, those for which it is the first choice, and from
   // how many on nothing else has been as fast where it runs [h200]; prefill apart.
   int least_rows = 1, most_rows = kAnyRows;
@@ -121,15 +118,6 @@ struct Family {
 
   // Configs that the template can be instantiated with, before any device limit.
   std::vector<KernelConfig> configs(int head_dim, KvLayout layout) const;
-  // CTAs of a cluster that share the rows of a block.
-  int ctas_of_block(const KernelConfig& config) const {
-    return most_cta_rows > 0 && config.block_m > most_cta_rows ? config.block_m / most_cta_rows : 1;
-  }
-  // What one of them has.
-  KernelConfig of_cta(KernelConfig config) const {
-    config.block_m /= ctas_of_block(config);
-    return config;
-  }
   // Whether the template's own static limits admit this problem and config.
   std::optional<Unsupported> supports(const Problem& problem, const KernelConfig& config) const;
   // Whether the template can be instantiated at all: the limits its static_asserts state.

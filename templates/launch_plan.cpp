@@ -81,9 +81,6 @@ LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate, bool 
     plan.split.grid = {
         std::min(blocks * kv_heads * batch, static_cast<unsigned>(candidate.split_cap)), 1, 1};
   }
-  const auto ctas = static_cast<unsigned>(family.ctas_of_block(config));
-  plan.split.grid.x *= ctas;
-  plan.split.cluster = {ctas, 1, 1};
   plan.split.block = {static_cast<unsigned>(config.num_warps * kWarpSize), 1, 1};
   plan.split.smem_bytes = family.smem_bytes(config, problem.head_dim, problem.kv_layout);
   plan.kv_box = family.tensor_box(config, problem.head_dim, problem.kv_layout);

@@ -119,18 +119,16 @@ __device__ __forceinline__ SharedSplits find_shared_splits(const AttentionParams
 }
 
 // False when the CTA is past the plan. Without any visible key split 0 still writes the zero rows.
-// All threads of the CTA call it. Where kCtas of them share a row block (else it is 0), the block of the
-// last rows, which see the most keys, comes first.
-template <KernelConfig kConfig, int kHeadDim, bool kInvariant, int kCtas = 0>
+// All threads of the CTA call it. kLastRowsFirst: they see the most keys.
+template <KernelConfig kConfig, int kHeadDim, bool kInvariant, bool kLastRowsFirst = false>
 __device__ __forceinline__ bool find_work(const AttentionParams& p, SplitWork& work) {
-  const unsigned place = blockIdx.x / (kCtas > 0 ? kCtas : 1);
-  work.row_block = place % p.num_row_blocks;
-  if (kCtas > 0) work.row_block = p.num_row_blocks - 1 - work.row_block;
+  work.row_block = blockIdx.x % p.num_row_blocks;
+  if (kLastRowsFirst) work.row_block = p.num_row_blocks - 1 - work.row_block;
   work.kv_head = blockIdx.y;
   work.num_rows = p.seqlen_q * p.group_size;
   work.first_row = work.row_block * kConfig.block_m;
   const BlockTokens tokens = BlockTokens::of<kConfig.block_m>(p, work.row_block);
-  const int slot = place / p.num_row_blocks;
+  const int slot = blockIdx.x / p.num_row_blocks;
   SharedSplits shared{};
   const bool shares = kSharesSlots && p.split_cap == 0;
   if (shares) {

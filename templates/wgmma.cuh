@@ -1,7 +1,5 @@
 // Computes  attention of one KV split of one sequence and KV head for a block of 64 packed query
 //           rows (token-major, head-minor), with bulk copies and wgmma. Results as in splitkv.cuh.
-//           Of 128 rows a cluster of two CTAs has half each: both walk over the same keys, and each
-//           asks for half of every part of a slot, for both.
 // Grid      (num_row_blocks * split_cap, num_kv_heads, batch), row blocks fastest: neighbours read
 //           the same keys, and their reads are merged on the way to L2.
 // Threads   384. A warpgroup of which one thread requests K and V; one ("scores") that makes the
@@ -285,7 +283,7 @@ __device__ __forceinline__ void wgmma(const AttentionParams& p) {
   using T = WgmmaTraits<kConfig, kHeadDim, kLayout>;
   if (p.overlap == 0) griddepcontrol_wait();
   SplitWork work;
-  if (!find_work<kConfig, kHeadDim, false, T::kCtas>(p, work)) return;
+  if (!find_work<kConfig, kHeadDim, false, true>(p, work)) return;
   const int first_key = first_tile_key<T>(work);
   const int num_tiles = (work.end - first_key + T::BLOCK_N - 1) / T::BLOCK_N;
   if (threadIdx.x == 0) {
@@ -293,12 +291,7 @@ __device__ __forceinline__ void wgmma(const AttentionParams& p) {
     if constexpr (!T::kUnified) prefetch_tensormap(&p.v_map);
     init_barriers<T>(smem_address(smem));
   }
-  if constexpr (T::kCtas > 1) {
-    barrier_cluster_arrive();
-    barrier_cluster_wait();
-  } else {
-    __syncthreads();
-  }
+  __syncthreads();
   const int group = threadIdx.x / kWarpGroupThreads;
   // 24 + 2 * 240 registers are what three warpgroups of 168 start with.
   if (group == 0) {
@@ -328,12 +321,6 @@ __device__ __forceinline__ void wgmma(const AttentionParams& p) {
       values.run(first_key, num_tiles);
     }
     values.write();
-  }
-  if constexpr (T::kCtas > 1) {
-    // The other one may still be writing here.
-    __syncwarp();
-    barrier_cluster_arrive();
-    barrier_cluster_wait();
   }
 }
 

@@ -18,7 +18,6 @@ template <KernelConfig kConfig, int kHeadDim, KvLayout kLayout>
 struct WgmmaTraits {
   static constexpr int BLOCK_M = kConfig.block_m;
   static constexpr int kRows = kWgmmaBlockM;
-  static constexpr int kCtas = BLOCK_M / kRows;  // a cluster that shares K and V
   static constexpr int BLOCK_N = kConfig.block_n;
   static constexpr int kStages = kConfig.num_stages;
   static constexpr KvLayout kKvLayout = kLayout;
@@ -43,14 +42,12 @@ struct WgmmaTraits {
   static constexpr int kParts = kUnified ? 2 : 4;
   static constexpr int kScoresPart = kUnified ? 1 : 2;  // with the values of the "scores"
   static constexpr int kValuesPart = kUnified ? 0 : 3;  // with those of the "values"
-  static constexpr int kBoxPanels = wgmma_box_panels(kConfig, kLayout);
-  // Boxes that each CTA asks for.
+  static constexpr int kBoxPanels = wgmma_box_panels(kLayout);
   static constexpr int part_boxes(int part) { return !kUnified ? 1 : part == 0 ? 3 : 2; }
   static constexpr int part_bytes(int part) {
-    return kCtas * part_boxes(part) * kBoxPanels * kTilePanelBytes;
+    return part_boxes(part) * kBoxPanels * kTilePanelBytes;
   }
-  // First panel of box `box` of the part as one CTA alone would ask for it; of a cluster the CTA of
-  // rank 1 has the second half of it.
+  // First panel of box `box` of the part.
   static constexpr int part_panel(int part, int box) {
     if (!kUnified) return part % 2 * kHalfPanels;
     return part == 1 ? 2 + 2 * box : box == 0 ? 0 : 4 + 2 * box;
@@ -90,7 +87,7 @@ struct WgmmaTraits {
 
   static_assert(kSmemBytes == wgmma_smem_bytes(kConfig, kHeadDim, kLayout),
                 "one formula for the size");
-  static_assert((kCtas == 1 || kCtas == 2) && BLOCK_M == kCtas * kRows && kHeadDim == kWgmmaHeadDim,
+  static_assert(BLOCK_M == kRows && kHeadDim == kWgmmaHeadDim,
                 "two warpgroups hold 64 rows of output");
   static_assert(kConfig.num_warps == kWgmmaWarps, "a producer and two consumers");
   static_assert(kLayout != KvLayout::kRing, "a box of rows does not wrap");
@@ -119,7 +116,7 @@ __device__ __forceinline__ void init_barriers(uint32 smem) {
   for (int slot = 0; slot < T::kStages; ++slot) {
     for (int part = 0; part < T::kParts; ++part) {
       mbarrier_init(smem + T::full(slot, part), 1);
-      mbarrier_init(smem + T::empty(slot, part), T::kCtas * kWarpGroupWarps);
+      mbarrier_init(smem + T::empty(slot, part), kWarpGroupWarps);
     }
   }
   for (int buffer = 0; buffer < T::kBuffers; ++buffer) {
@@ -162,16 +159,10 @@ struct WgmmaProducer {
     mbarrier_arrive_expect_tx(full, T::part_bytes(kPart));
 #pragma unroll
     for (int box = 0; box < T::part_boxes(kPart); ++box) {
-      const int rank = T::kCtas > 1 ? static_cast<int>(cluster_ctarank()) : 0;
-      const int panel = T::part_panel(kPart, box) + rank * T::kBoxPanels;
+      const int panel = T::part_panel(kPart, box);
       const int at[5] = {0, row, panel, work.kv_head, block};
       const uint32 to = smem + slot_address + panel * T::kTilePanelBytes;
-      if constexpr (T::kCtas > 1) {
-        constexpr uint16 kAll = (1 << T::kCtas) - 1;
-        cp_async_bulk_tensor_load_multicast<5>(to, &map, at, full, kAll);
-      } else {
-        cp_async_bulk_tensor_load<5>(to, &map, at, full);
-      }
+      cp_async_bulk_tensor_load<5>(to, &map, at, full);
     }
   }
   // Two parts: of K or of a unified slot from kFirstPart 0 on, of V from 2 on.
@@ -218,16 +209,11 @@ struct WgmmaProducer {
   }
 };
 
-// A warp is done with a part of a slot. Those who fill it are the CTA's own producer and, in a
-// cluster, that of the other CTA.
+// A warp is done with a part of a slot.
 template <typename T>
 __device__ __forceinline__ void free_slot_part(uint32 smem, int slot, int part, int lane) {
   __syncwarp();
-  if constexpr (T::kCtas > 1) {
-    if (lane < T::kCtas) mbarrier_arrive_cluster(mapa(smem + T::empty(slot, part), lane));
-  } else {
-    if (lane == 0) mbarrier_arrive(smem + T::empty(slot, part));
-  }
+  if (lane == 0) mbarrier_arrive(smem + T::empty(slot, part));
 }
 
 // What the consumer warpgroups have in common: 64 rows x half of the output's columns.
@@ -240,10 +226,8 @@ struct WgmmaOutput : RowSums<T::kHalfColumns> {
   uint32 smem = smem_address(memory);
   int lane = threadIdx.x % kWarpSize;
   int warp_row = threadIdx.x % kWarpGroupThreads / kWarpSize * kMmaRows;
-  // The CTA's in those of the block.
-  int cta_row = T::kCtas > 1 ? static_cast<int>(cluster_ctarank()) * T::kRows : 0;
 
-  __device__ __forceinline__ int first_row() const { return work.first_row + cta_row; }
+  __device__ __forceinline__ int first_row() const { return work.first_row; }
   __device__ __forceinline__ WgmmaOutput(const AttentionParams& params, const SplitWork& cta,
                                          unsigned char* shared)
       : p(params), work(cta), memory(shared) {}
@@ -322,8 +306,7 @@ struct WgmmaOutput : RowSums<T::kHalfColumns> {
     return descriptor;
   }
   __device__ __forceinline__ RowTarget target(int of_row) const {
-    return row_target<T::BLOCK_M, 2 * T::kHalfColumns, true>(p, work, cta_row + of_row,
-                                                             work.num_splits <= 1);
+    return row_target<T::BLOCK_M, 2 * T::kHalfColumns, true>(p, work, of_row, work.num_splits <= 1);
   }
   // The rows to where they go: bf16 of the only split, else packed. They are collected in the place
   // of Q, so that little code, which is cold, stores them: 128 stores from registers took 4 us [h200].

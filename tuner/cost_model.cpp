@@ -102,9 +102,7 @@ Work work_of(const Problem& problem, const Candidate& candidate, const LaunchPla
   Work work;
   work.row_blocks = plan.num_row_blocks;
   work.keys = std::min(keys, num_keys);
-  const int ctas = known_family(candidate.family).ctas_of_block(candidate.config);
-  work.num_ctas =
-      ctas * work.row_blocks * problem.num_kv_heads * problem.batch * std::max(1, splits);
+  work.num_ctas = work.row_blocks * problem.num_kv_heads * problem.batch * std::max(1, splits);
   return work;
 }
 
@@ -161,7 +159,7 @@ Round round_of_tile(const Problem& problem, const KernelConfig& config, bool spl
 
 Round round_of(const Problem& problem, const Candidate& candidate, const DeviceRates& rates) {
   const Family& family = known_family(candidate.family);
-  const KernelConfig config = family.of_cta(candidate.config);
+  const KernelConfig& config = candidate.config;
   if (family.num_streams != nullptr) {
     return round_of_streams(problem, config, family.num_streams(config, problem.head_dim), rates);
   }
@@ -211,7 +209,7 @@ double predicted_us(const Problem& problem, const Candidate& candidate, const De
   const DeviceRates rates = device_rates(device);
   const double cycle_us = 1e6 / rates.clock_hz;
   const Family& family = known_family(candidate.family);
-  const KernelConfig config = family.of_cta(candidate.config);
+  const KernelConfig& config = candidate.config;
   const LaunchPlan plan = plan_launch(problem, candidate);
   const Work work = work_of(problem, candidate, plan, kv_len);
   const Round round = round_of(problem, candidate, rates);

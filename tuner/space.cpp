@@ -240,8 +240,7 @@ std::vector<int> split_caps(const Problem& problem, const Family& family,
   if (!family.splits_keys) return {1};
   if (problem.invariant) return {invariant_split_cap(problem)};
   const int row_blocks = ceil_div(problem.num_rows(), config.block_m);
-  const std::int64_t ctas_per_split =
-      std::int64_t{1} * problem.num_kv_heads * row_blocks * family.ctas_of_block(config);
+  const std::int64_t ctas_per_split = std::int64_t{1} * problem.num_kv_heads * row_blocks;
   const int of_sequence = std::max(1, ceil_div(max_visible_keys(problem), config.block_n));
   const std::int64_t limit = std::int64_t{1} * of_sequence * problem.batch;
   const auto fill = [&](int ctas) {
@@ -311,21 +310,20 @@ std::optional<Rejection> prune(const Problem& problem, const Family& family,
                                                       device.max_smem_per_block_bytes)};
   }
   if (family.is_linear()) return std::nullopt;
-  const KernelConfig of_cta = family.of_cta(config);
-  if (!within_register_rule(of_cta, problem.head_dim)) {
+  if (!within_register_rule(config, problem.head_dim)) {
     return Rejection{
         RejectReason::kRegisters,
-        fmt::format("block_m={} head_dim={} num_warps={}: {} > {}", of_cta.block_m,
-                    problem.head_dim, config.num_warps, of_cta.block_m * problem.head_dim,
+        fmt::format("block_m={} head_dim={} num_warps={}: {} > {}", config.block_m,
+                    problem.head_dim, config.num_warps, config.block_m * problem.head_dim,
                     kAccumulatorsPerWarp * config.num_warps)};
   }
-  if (!fits_register_file(of_cta, problem.head_dim, device.registers_per_sm)) {
+  if (!fits_register_file(config, problem.head_dim, device.registers_per_sm)) {
     return Rejection{
         RejectReason::kRegisters,
         fmt::format("block_m={} block_n={} head_dim={} num_warps={}: {} accumulators and scores a "
                     "thread and {} more do not fit",
-                    of_cta.block_m, config.block_n, problem.head_dim, config.num_warps,
-                    of_cta.block_m * (problem.head_dim + config.block_n) / num_threads,
+                    config.block_m, config.block_n, problem.head_dim, config.num_warps,
+                    config.block_m * (problem.head_dim + config.block_n) / num_threads,
                     kWorkingRegisters)};
   }
   return std::nullopt;
@@ -419,7 +417,7 @@ Candidate default_candidate(const Problem& problem, const DeviceInfo& device,
     const int caps_first = default_split_cap(problem, family, config, device);
     // Neighbours that share their reads cost less than rows that share a stream: row blocks of 8
     // are 15 to 25% faster than one of 16 [h200].
-    const int row_blocks = family.num_streams ? 1 : ceil_div(rows, family.of_cta(config).block_m);
+    const int row_blocks = family.num_streams ? 1 : ceil_div(rows, config.block_m);
     const int kv_bytes = distance(kv_slot_bytes(family, config, problem), kDefaultKvBytes);
     // They keep in step with small tiles (6.4 against 7.5 us at 1024 keys and two tokens, 44.5 against
     // 48.9 at 32768 [h200]).

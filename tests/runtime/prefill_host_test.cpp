@@ -66,8 +66,7 @@ TEST_F(PrefillHost, OffMeansTheKernelsAlone) {
   options.device = "host";
   options.cublaslt_path = "off";
   options.cache_path = gemma4_test_cache();
-  Gemma4Bench on(options,
-                 std::make_unique<FakeCublasLtDevice>(open_host_device({.target = target})));
+  Gemma4Bench on(options, std::make_unique<FakeCublasLtDevice>(open_host_device({})));
   const Gemma4Model model = TinyModel().on(on.engine);
   EXPECT_NE(model.explain().find("linear layers of prefill: linear.cuh"), std::string::npos);
   Gemma4Bench with = bench();

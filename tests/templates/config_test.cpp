@@ -116,9 +116,6 @@ TEST(WgmmaSmemBytes, AddsUpByHand) {
   // inverse sum); a full and an empty barrier for each of 4 parts, 3 for each P, one for Q.
   EXPECT_EQ(wgmma_smem_bytes({64, 64, 1, 12}, 512, KvLayout::kContiguous),
             2 * (64 * 512 + 2 * 64 * 512 + 2 * 64 * 64) + 64 * 4 * 5 + 8 * (2 * 4 + 3 * 2 + 1));
-  // Of 128 rows a CTA has 64.
-  EXPECT_EQ(wgmma_smem_bytes({128, 64, 1, 12}, 512, KvLayout::kContiguous),
-            wgmma_smem_bytes({64, 64, 1, 12}, 512, KvLayout::kContiguous));
   // Two slots of 64x640 with P inside, each in two parts and with its own factors.
   EXPECT_EQ(wgmma_smem_bytes({64, 64, 2, 12}, 512, KvLayout::kUnified),
             2 * (64 * 512 + 2 * 64 * 640) + 64 * 4 * 5 + 8 * (2 * 2 * 2 + 2 * 2 + 1));

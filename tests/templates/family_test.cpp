@@ -142,9 +142,7 @@ TEST(Families, OfferDistinctConfigsThatTheySupportThemselves) {
       }();
       EXPECT_EQ(texts.size(), configs.size());
       for (const KernelConfig& config : configs) {
-        Problem of_config = problem;
-        if (family.ctas_of_block(config) > 1) of_config.op = Op::kPrefill;
-        EXPECT_FALSE(family.supports(of_config, config)) << text_of(config);
+        EXPECT_FALSE(family.supports(problem, config)) << text_of(config);
       }
     }
   }
@@ -232,12 +230,6 @@ TEST(Families, RefuseWarpgroupsOfRowsThatCannotBe) {
       std::string::npos);
   EXPECT_NE(refusal("wgrows", "verify/b1/q4/kv1-64/h8x2/d256/contiguous/bf16", rows).find("idle"),
             std::string::npos);
-  // Two CTAs of 64 rows, in prefills.
-  const KernelConfig pair{128, 64, 1, 12};
-  EXPECT_EQ(refusal("wgmma", "prefill/b1/q4/kv1-64/h8x2/d512/contiguous/bf16", pair), "none");
-  EXPECT_NE(
-      refusal("wgmma", "verify/b1/q16/kv1-64/h8x1/d512/contiguous/bf16", pair).find("two CTAs"),
-      std::string::npos);
   const KernelConfig columns{64, 64, 1, 12};
   EXPECT_EQ(refusal("wgmma", "prefill/b1/q1/kv1-64/h2x2/d512/contiguous/bf16", columns), "none");
   EXPECT_NE(refusal("wgmma", "prefill/b1/q65536/kv1-65536/h64x1/d512/contiguous/bf16", columns)

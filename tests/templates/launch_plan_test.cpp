@@ -60,13 +60,6 @@ TEST(LaunchPlan, SharesTheSlotsAmongTheSequencesOfABatch) {
   // A family that does not split.
   problem = Problem::parse("prefill/b8/q64/kv1-4096/h4x1/d128/contiguous/bf16");
   EXPECT_EQ(plan_launch(problem, {"tiled", {64, 64, 1, 4}, 1}).split.grid, (Dim3{4, 1, 8}));
-  // Two CTAs a row block, a cluster that merges nothing.
-  problem = Problem::parse("prefill/b2/q100/kv1-4096/h8x2/d512/contiguous/bf16");
-  const LaunchPlan pairs = plan_launch(problem, {"wgmma", {128, 64, 1, 12}, 1});
-  EXPECT_EQ(pairs.num_row_blocks, 4);
-  EXPECT_EQ(pairs.split.grid, (Dim3{8, 2, 2}));
-  EXPECT_EQ(pairs.split.cluster, (Dim3{2, 1, 1}));
-  EXPECT_FALSE(pairs.needs_combine || pairs.merges_in_cluster);
   // CTAs that take one row block after another: no more than there are, and no partial results.
   problem = Problem::parse("prefill/b8/q64/kv1-4096/h8x2/d256/contiguous/bf16");
   const LaunchPlan few = plan_launch(problem, {"wgrows", {128, 64, 2, 12}, 20});

@@ -80,7 +80,7 @@ TEST(LinearSpace, OneSlotIsTriedWhereTwoFindNoRoom) {
   small.max_smem_per_block_bytes =
       linear_smem_bytes({16, 16, 2, linear_warps(LinearWeights::kInt4)}, LinearWeights::kInt4) - 1;
   small.smem_per_sm_bytes = small.max_smem_per_block_bytes;
-  EXPECT_EQ(default_candidate(problem, small).text(), "linear/m16n16s1w8/x1");
+  EXPECT_EQ(default_candidate(problem, small).text(), "linear/m16n16s1w16/x1");
   small.max_smem_per_block_bytes =
       linear_smem_bytes({16, 16, 1, linear_warps(LinearWeights::kInt4)}, LinearWeights::kInt4) - 1;
   EXPECT_TRUE(candidate_space(problem, small).kept.empty());

@@ -444,10 +444,6 @@ TEST(CandidateSpace, SplitsTheKeysOfSmallChunksOnly) {
   };
   EXPECT_EQ(caps("prefill/b1/q64/kv1-131072/h32x4/d512/contiguous/bf16"), (std::vector{4, 2}));
   EXPECT_EQ(caps("prefill/b1/q2048/kv1-131072/h32x4/d512/contiguous/bf16"), (std::vector{1}));
-  // Clusters of two have two CTAs for each split of a block.
-  EXPECT_EQ(split_caps(Problem::parse("prefill/b1/q64/kv1-131072/h32x4/d512/contiguous/bf16"),
-                       known_family("wgmma"), {128, 64, 1, 12}, device),
-            (std::vector{4, 2}));
   EXPECT_EQ(caps("prefill/b4/q2048/kv1-131072/h32x4/d512/contiguous/bf16"), (std::vector{1}));
 }
 

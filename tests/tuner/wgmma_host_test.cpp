@@ -56,8 +56,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "m64n32s3w12"}),
     name_of_problem);
 
-// Chunks of prefills: three blocks of 64 rows, and of 128 rows one and a few rows more, which leave one
-// CTA of a cluster without any.
+// Chunks of prefills: three blocks of 64 rows.
 class WgmmaPrefillHost : public WgmmaHost {};
 
 TEST_P(WgmmaPrefillHost, IsRightAndBreaksNoRule) {
@@ -70,10 +69,8 @@ INSTANTIATE_TEST_SUITE_P(
     Problems, WgmmaPrefillHost,
     testing::Values(
         FamilyProblem{"blocks", "prefill/b1/q70/kv1-4096/h2x1/d512/contiguous/bf16", "m64n64s1w12"},
-        FamilyProblem{"clusters", "prefill/b1/q70/kv1-4096/h2x1/d512/contiguous/bf16",
-                      "m128n64s1w12"},
-        FamilyProblem{"clusters_unified_paged",
-                      "prefill/b2/q18/kv1-4096/h8x1/d512/p64/unified-paged/bf16", "m128n64s2w12"}),
+        FamilyProblem{"unified_paged", "prefill/b2/q18/kv1-4096/h8x1/d512/p64/unified-paged/bf16",
+                      "m64n64s2w12"}),
     name_of_problem);
 
 }  // namespace
