@@ -14,7 +14,7 @@ Tunes what a table lacks, then times its rows against the default, the floor and
   graph               31b: one kernel for a whole range of lengths. 20 s
   register-rule       31b: what the register rule drops. 30 s
   prefill             31b: prefills of 2048 to 16384 tokens, whole and behind a prefix: global layers, sliding layers, and
-                      head_dim 256 without a window. Not measured yet, some minutes; prefill_peers.py times other libraries
+                      head_dim 256 without a window. 100 s*; prefill_peers.py times other libraries
   linear              linear layers of 31B in every config
   model               31b: steps of 1 and 8 tokens of the whole model with random weights, of bf16 and of 4 bits. 3 min, 75 GB
   preset              attune tune --preset gemma4-31b, cold and warm. 52 s*

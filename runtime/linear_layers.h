@@ -19,7 +19,7 @@ class LinearLayers {
  public:
   using Load = LinearPrefill::Load;
 
-  // Prepares the winners of these layers, for up to 8 and up to 16 tokens; Engine::swap() exchanges
+  // Prepares the winners of these layers, for each linear_token_block; Engine::swap() exchanges
   // them. Throws what Engine::prepare throws, and DeviceUnavailable on a GPU that has no kernel for
   // linear layers.
   LinearLayers(Engine& engine, std::span<const LinearShape> shapes,

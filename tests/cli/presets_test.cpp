@@ -235,6 +235,10 @@ TEST(Presets, NameWhatIsWrongWithALinearLayer) {
   EXPECT_ERROR(with_linear("[8, 16]", "[12]"),
                "p.yaml:4: linear.tokens: 12 is none of 1 (packed rows alone), 8 and 16");
   EXPECT_ERROR(with_linear("[8, 16]", "[0]"), "p.yaml:4: linear.tokens: 0 is not in 1 to 16");
+  std::string nothing = with_linear("[8, 16]", "[1]");
+  EXPECT_EQ(expand(parse_preset(nothing, "p.yaml")).size(), 2U);
+  nothing.replace(nothing.find("int4"), 4, "bf16");
+  EXPECT_ERROR(nothing, "linear.tokens: leaves nothing");
   EXPECT_ERROR(with_linear("int4", "int3"), "p.yaml:5: linear.weights: ");
   EXPECT_ERROR(with_linear("geglu", "gelu"), "p.yaml:10: linear.layers[0].epilogue: ");
   EXPECT_ERROR(with_linear("in_features: 256", "in_features: 252"),
