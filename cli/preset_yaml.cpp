@@ -274,9 +274,9 @@ PresetLinear parse_linear(const Reader& reader, const YAML::Node& node) {
         named(reader, item, weights_key, std::array{LinearWeights::kBf16, LinearWeights::kInt4}));
   }
   const auto is_served = [&](int tokens) {
-    return std::any_of(
-        linear.weights.begin(), linear.weights.end(),
-        [&](LinearWeights weights) { return is_linear_token_block(tokens, weights); });
+    return std::any_of(linear.weights.begin(), linear.weights.end(), [&](LinearWeights weights) {
+      return is_linear_token_block(tokens, weights);
+    });
   };
   if (std::none_of(linear.tokens.begin(), linear.tokens.end(), is_served)) {
     fields.fail("tokens", "leaves nothing: launches of 1 token are for int4 weights alone");

@@ -275,21 +275,22 @@ Dispatched Dispatcher::from_default(const Problem& problem, const Miss& miss, Tu
 std::shared_ptr<const AttentionKernels> Dispatcher::load_default(const Choice& choice,
                                                                  const Miss& miss,
                                                                  TuneStore& store) {
-  const Compiler* found = compiler();
-  if (found == nullptr) {
-    throw DeviceUnavailable(miss.what_failed + ", and its default cannot be compiled",
-                            fmt::format("{}; {}", miss.values, compiler_problem_),
-                            "or tune it elsewhere with " + miss.command);
-  }
   const Variant variant = choice.candidate.variant(choice.problem);
   const Source source = variant_source(variant);
-  if (const auto stored = find_binary(found->key(source, device_.info().arch), store)) {
+  for (const Digest& key : keys_of(source, store)) {
+    const auto stored = find_binary(key, store);
+    if (!stored) continue;
     try {
       return load(*stored, variant, choice.plan);
     } catch (const Error& error) {
       warn(fmt::format("cannot load a stored binary: variant={} {}; compiling it again",
                        variant.text(), error.what()));
     }
+  }
+  if (compiler() == nullptr) {
+    throw DeviceUnavailable(miss.what_failed + ", and its default cannot be compiled",
+                            fmt::format("{}; {}", miss.values, compiler_problem_),
+                            "or tune it elsewhere with " + miss.command);
   }
   return load(compile(source, variant.text(), store), variant, choice.plan);
 }

@@ -38,7 +38,8 @@ struct Gemma4ModelOptions {
 class Gemma4Model {
  public:
   // Copies the weights to the device, and waits for it. `engine` has to outlive the model and must
-  // not be sealed. Throws InvalidArgument for sizes that no kernel admits, for taps out of range, and what Gemma4Attention throws.
+  // not be sealed. Throws InvalidArgument for sizes that no kernel admits and for taps out of range, and
+  // what Gemma4Attention throws.
   Gemma4Model(Engine& engine, const ModelConfig& config, const ModelTensors<TensorView>& weights,
               Gemma4ModelOptions options);
   // A model of this shape with random weights, the same for a seed on every device: for

@@ -6,6 +6,7 @@
 #include "jit/model_source.h"
 #include "runtime/device_pointer.h"
 #include "templates/model_plan.h"
+#include "templates/problem.h"
 
 namespace attune {
 namespace {
@@ -41,6 +42,7 @@ LinearPrefill::LinearPrefill(Device& device, const Load& load, std::unique_ptr<G
   };
   std::size_t most_unpacked = 0, most_gate_up = 0;
   for (const LinearShape& shape : shapes) {
+    if (!takes(shape, max_tokens)) continue;
     most_unpacked = std::max(most_unpacked, unpacked_bytes(shape));
     most_gate_up = std::max(most_gate_up, gate_up_bytes(shape, max_tokens));
     if (is_packed(shape) && !dequantize_.kernel) dequantize_ = loaded(dequantize_source());
@@ -52,10 +54,16 @@ LinearPrefill::LinearPrefill(Device& device, const Load& load, std::unique_ptr<G
   if (most_gate_up > 0) gate_up_ = device.allocate(most_gate_up);
 }
 
-bool LinearPrefill::serves(const LinearShape& shape, int num_tokens) const {
-  if (shape.epilogue == LinearEpilogue::kLogits || shape.out_features % 8 != 0) return false;
+bool LinearPrefill::takes(const LinearShape& shape, int num_tokens) {
+  // A step that has to have the bits of others never comes here.
+  static_assert(kMaxVerifyTokens <= kMaxLinearTokens);
   const int most_at_once = is_packed(shape) ? kMostTokensPacked : kMaxLinearTokens;
-  return num_tokens > most_at_once && unpacked_bytes(shape) <= unpacked_.bytes() &&
+  return shape.epilogue != LinearEpilogue::kLogits && shape.out_features % 8 == 0 &&
+         num_tokens > most_at_once;
+}
+
+bool LinearPrefill::serves(const LinearShape& shape, int num_tokens) const {
+  return takes(shape, num_tokens) && unpacked_bytes(shape) <= unpacked_.bytes() &&
          gate_up_bytes(shape, num_tokens) <= gate_up_.bytes() &&
          (!is_gated(shape) || gates_.contains(shape.epilogue));
 }

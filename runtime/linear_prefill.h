@@ -40,6 +40,8 @@ class LinearPrefill {
     std::shared_ptr<const LoadedModule> module;
     Kernel kernel;
   };
+  // Layers and numbers of tokens for which the product is faster; room apart.
+  static bool takes(const LinearShape& shape, int num_tokens);
   static std::size_t unpacked_bytes(const LinearShape& shape);
   static std::size_t gate_up_bytes(const LinearShape& shape, int num_tokens);
 

@@ -19,6 +19,7 @@ namespace {
 
 // In so few splits the accuracy case fills every pipeline stage many times.
 constexpr int kFewSplits = 2;
+constexpr int kFewCtas = 3;
 
 // The plan of a case, whose batch is not the problem's: shared slots are enough for as many splits of
 // every sequence as the only one would have.
@@ -100,18 +101,20 @@ struct Verifier::State {
   }
 
   // As run. With many splits each has a tile or two here, while those of a long sequence have
-  // hundreds: the accuracy case runs in few splits too. The cap is no part of the binary.
+  // hundreds: the accuracy case runs in few splits too. Persistent CTAs have a block or none each here:
+  // every case runs in few CTAs too, which take many in turn. The cap is no part of the binary.
   std::variant<CaseErrors, Rejection> run_short_and_long(const DeviceCase& one,
                                                          const AttentionKernels& kernels,
                                                          const Candidate& candidate) {
     const auto errors = run(one, kernels, candidate);
     const bool fixed_splits = one.host->inputs.problem.invariant;
-    if (candidate.split_cap <= kFewSplits || fixed_splits || one.host->name != kAccuracyCase) {
-      return errors;
-    }
+    const bool is_persistent = known_family(candidate.family).is_persistent;
+    const int few_cap = is_persistent ? kFewCtas : kFewSplits;
+    const bool is_for_few = is_persistent || one.host->name == kAccuracyCase;
+    if (candidate.split_cap <= few_cap || fixed_splits || !is_for_few) return errors;
     if (std::holds_alternative<Rejection>(errors)) return errors;
     Candidate few = candidate;
-    few.split_cap = kFewSplits;
+    few.split_cap = few_cap;
     const auto of_few = run(one, kernels, few);
     if (std::holds_alternative<Rejection>(of_few)) return of_few;
     const CaseErrors& a = std::get<CaseErrors>(errors);

@@ -160,6 +160,20 @@ TEST_F(LinearLayersHostTest, LoadsAKernelOnceForAllItsShapes) {
   EXPECT_EQ(engine.counters().compiles, 2u);
 }
 
+// As a cache is shipped that has a model's defaults: what names the compiler's version is some winner.
+TEST_F(LinearLayersHostTest, AStoredDefaultNeedsNoCompiler) {
+  const std::array shapes = {kWide};
+  LinearLayers(open(), shapes);
+  store_winner(Problem::of_linear(8, kGated), Candidate::parse("linear/m8n16s2w8/x1"));
+  options.cxx_path = "/nowhere/c++";
+  Engine& without = open();
+  EXPECT_NO_THROW(LinearLayers(without, shapes));
+  EXPECT_EQ(without.counters().defaults, 2u);
+  EXPECT_EQ(without.counters().compiles, 0u);
+  const std::array others = {LinearShape{24, 40, LinearEpilogue::kSwiglu}};
+  EXPECT_THROW(LinearLayers(without, others), DeviceUnavailable);
+}
+
 TEST_F(LinearLayersHostTest, RefusesWhatWasNotTunedWhereAskedTo) {
   options.on_miss = OnMiss::kError;
   Engine& engine = open();

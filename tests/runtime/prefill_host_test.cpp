@@ -49,6 +49,25 @@ TEST_F(PrefillHost, FewTokensAreLeftToTheKernels) {
   EXPECT_EQ(state_.products, 0);
 }
 
+TEST_F(PrefillHost, HasRoomForLayersThatItTakesAlone) {
+  Gemma4Bench on = bench();
+  const auto compiler = open_compiler({}, on.engine.device().info().arch);
+  Device& device = on.engine.device();
+  const auto load = [&](const Source& source) {
+    return std::make_shared<const LoadedModule>(
+        LoadedModule{nullptr, device.load(compiler->compile(source, device.info().arch))});
+  };
+  const std::array shapes = {LinearShape{72, 264}, LinearShape{4096, 264, LinearEpilogue::kLogits}};
+  const auto bytes = [&](int max_tokens) {
+    LinearLayers layers(on.engine, shapes, LinearWeights::kInt4);
+    layers.prefill_by(device.open_gemm(test_gemm_search()), load, shapes, max_tokens);
+    return layers.prefill_bytes();
+  };
+  const std::size_t workspace = device.open_gemm(test_gemm_search())->workspace_bytes();
+  EXPECT_EQ(bytes(200), workspace + 2 * 72 * 264);
+  EXPECT_EQ(bytes(100), workspace);
+}
+
 TEST_F(PrefillHost, GivesTheGoldenLogits) {
   Gemma4Bench on = bench();
   expect_golden_prefills(on.engine);
