@@ -17,7 +17,7 @@ set(public_headers
   runtime/gemma4_attention.h runtime/gemma4_geometry.h runtime/gemma4_model.h runtime/generate.h runtime/mapped_file.h
   runtime/model_config.h runtime/ngram_drafter.h runtime/safetensors.h runtime/sampling.h runtime/speculation_stats.h
   runtime/stop_rule.h runtime/weights.h
-  templates/config.h templates/family.h templates/int_types.h templates/launch_plan.h templates/linear_config.h
+  templates/config.h templates/family.h templates/int_types.h templates/launch_plan.h templates/linear_config.h templates/linear_shape.h
   templates/params.h templates/problem.h)
 foreach(header IN LISTS public_headers)
   cmake_path(GET header PARENT_PATH folder)

@@ -75,8 +75,8 @@ TEST_P(Gemma4HostTest, RandomSchedulesEqualAttentionRecomputedFromScratch) {
                            .projections = seed == 1 ? Projections::kDense : Projections::kFused,
                            .seed = seed,
                            .num_steps = kIsSanitized             ? 50
-                                        : is_unified(GetParam()) ? 150
-                                                                 : 400});
+                                        : is_unified(GetParam()) ? 100
+                                                                 : 250});
   }
 }
 

@@ -1,9 +1,12 @@
 // Families at the corners of their config spaces on the host device, against the reference in double,
-// and the default of every problem with all accesses checked. Those with streams of tiles have tests
-// of their own: swapab_host_test.cpp, oneround_host_test.cpp.
+// and the default of every problem with all accesses checked. Those with streams of tiles and of
+// warpgroups have tests of their own: swapab_host_test.cpp, oneround_host_test.cpp,
+// wgmma_host_test.cpp, wgrows_host_test.cpp.
 #include <algorithm>
 #include <ostream>
 #include <set>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -14,6 +17,11 @@
 
 namespace attune {
 namespace {
+
+const std::vector<std::string> kOfWarpgroups = {"wgmma", "wgrows"};
+bool is_of_warpgroups(const Family& family) {
+  return std::find(kOfWarpgroups.begin(), kOfWarpgroups.end(), family.name) != kOfWarpgroups.end();
+}
 
 struct HostProblem {
   const char* name;
@@ -51,7 +59,7 @@ TEST_P(HostKernels, AreRightAtEveryCornerOfTheConfigs) {
   Verifier of_all(*bench.device, cases), of_edges(*bench.device, edges);
   int num_right = 0;
   for (const Family& family : families_of(Op::kDecode)) {
-    if (family.num_streams != nullptr) continue;
+    if (family.num_streams != nullptr || is_of_warpgroups(family)) continue;
     bool is_first = true;
     for (const KernelConfig& config :
          config_corners(family, problem.head_dim, problem.kv_layout, bench.device->info())) {
@@ -100,12 +108,11 @@ TEST_P(HostPrefillCorners, AreRight) {
 TEST_P(HostPrefill, BreaksNoRuleByAnyFamily) {
   const Problem problem = Problem::parse(GetParam().text);
   const auto cases = few_cases(problem);
-  const std::string wgmma[] = {"wgmma", "wgrows"};
   const std::string others[] = {"tiled", "wgmma", "wgrows"};
   for (const bool early_copies : {false, true}) {
     const HostBench bench({.target = checked_target(), .early_copies = early_copies});
     Verifier verifier(*bench.device, cases);
-    const Candidate tiled = default_candidate(problem, bench.device->info(), wgmma);
+    const Candidate tiled = default_candidate(problem, bench.device->info(), kOfWarpgroups);
     EXPECT_EQ(tiled.family, "tiled");
     EXPECT_EQ(verify_on(bench, verifier, problem, tiled), "right") << tiled.text();
     if (early_copies) continue;  // the splits' copies are those of decode and verify
@@ -121,7 +128,7 @@ TEST_P(HostKernels, BreakNoRule) {
   for (const bool early_copies : {false, true}) {
     const HostBench bench({.target = checked_target(), .early_copies = early_copies});
     Verifier verifier(*bench.device, cases);
-    Candidate candidate = default_candidate(problem, bench.device->info());
+    Candidate candidate = default_candidate(problem, bench.device->info(), kOfWarpgroups);
     if (known_family(candidate.family).splits_keys) candidate.split_cap = 3;
     EXPECT_EQ(verify_on(bench, verifier, problem, candidate), "right") << candidate.text();
     // What comes after the edges has many tiles: once is enough.
