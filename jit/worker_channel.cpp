@@ -49,7 +49,7 @@ struct WorkerChannel::State {
     {
       const std::lock_guard lock(mutex);
       ended = true;
-      is_busy = !waiting;
+      is_busy = has_message;
       changed.notify_one();
     }
     if (is_busy) at_end();
@@ -59,7 +59,7 @@ struct WorkerChannel::State {
   std::condition_variable changed;
   std::string received;
   bool ended = false;
-  bool waiting = false;  // in next(): there is no message at work
+  bool has_message = false;  // from when next() gives one until it is asked for another
 };
 
 WorkerChannel::WorkerChannel(std::function<void()> at_end) : state_(std::make_shared<State>()) {
@@ -77,10 +77,10 @@ WorkerChannel::WorkerChannel(std::function<void()> at_end) : state_(std::make_sh
 
 std::optional<std::string> WorkerChannel::next() {
   std::unique_lock lock(state_->mutex);
-  state_->waiting = true;
+  state_->has_message = false;
   while (true) {
     if (auto message = take_frame(&state_->received)) {
-      state_->waiting = false;
+      state_->has_message = true;
       return message;
     }
     if (state_->ended) return std::nullopt;
