@@ -255,8 +255,8 @@ std::string model_bench_text(const ModelBenchOutcome& outcome) {
   }
   const Ceilings& ceilings = outcome.ceilings;
   return fmt::format(
-      "{}: reads {}/s; a step of one token has {} of weights; captured steps\n{}{}", outcome.gpu.name,
-      bytes_text(static_cast<std::uint64_t>(ceilings.read_bytes_per_s)),
+      "{}: reads {}/s; a step of one token has {} of weights; captured steps\n{}{}",
+      outcome.gpu.name, bytes_text(static_cast<std::uint64_t>(ceilings.read_bytes_per_s)),
       bytes_text(outcome.weight_bytes), table.text(),
       outcome.prefill ? prefill_line(*outcome.prefill, ceilings.tensor_flops_per_s) : "");
 }
