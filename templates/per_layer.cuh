@@ -10,8 +10,8 @@
 #pragma once
 
 #include "templates/device/bf16.cuh"
+#include "templates/device/gated.cuh"
 #include "templates/device/ptx.cuh"
-#include "templates/linear.cuh"
 #include "templates/per_layer_params.h"
 
 namespace attune {

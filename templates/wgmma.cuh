@@ -84,7 +84,7 @@ struct WgmmaScores : WgmmaOutput<T, 0>, RowSoftmax<T::BLOCK_N, kSoftcap> {
     return {max(seen.begin, work.begin), min(seen.end, work.end)};
   }
   __device__ __forceinline__ void start() {
-    const int first_row = min(this->first_row(), work.num_rows - 1);
+    const int first_row = min(work.first_row, work.num_rows - 1);
     const int last_row = min(first_row + T::kRows, work.num_rows) - 1;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -126,7 +126,7 @@ struct WgmmaScores : WgmmaOutput<T, 0>, RowSoftmax<T::BLOCK_N, kSoftcap> {
   }
   template <int kPart>
   __device__ __forceinline__ void free_part(const Place& place) {
-    free_slot_part<T>(smem, place.slot, kPart, lane);
+    warp_arrive(smem + T::empty(place.slot, kPart), lane);
   }
 
   // P in registers, as an A operand is, and the same in shared memory with the rows' factors.
@@ -221,7 +221,7 @@ struct WgmmaScores : WgmmaOutput<T, 0>, RowSoftmax<T::BLOCK_N, kSoftcap> {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float sum = quad_sum(row_sum[half]);
-      if (lane % 4 != 0 || this->first_row() + row(half) >= work.num_rows) continue;
+      if (lane % 4 != 0 || work.first_row + row(half) >= work.num_rows) continue;
       const bool seen = sum > 0.0f;
       const float lse = seen ? scale.subtrahend(reference[half]) + lg2(sum) : negative_infinity();
       Output::target(row(half)).write_lse(lse);
@@ -269,7 +269,7 @@ struct WgmmaValues : WgmmaOutput<T, 1> {
       wgmma_wait_group<0>();
       opaque(sums);
       if constexpr (!T::kUnified) warp_arrive(smem + T::done(buffer.slot), lane);
-      free_slot_part<T>(smem, place.slot, T::kValuesPart, lane);
+      warp_arrive(smem + T::empty(place.slot, T::kValuesPart), lane);
       place.advance();
       buffer.advance();
     }

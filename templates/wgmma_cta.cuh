@@ -209,13 +209,6 @@ struct WgmmaProducer {
   }
 };
 
-// A warp is done with a part of a slot.
-template <typename T>
-__device__ __forceinline__ void free_slot_part(uint32 smem, int slot, int part, int lane) {
-  __syncwarp();
-  if (lane == 0) mbarrier_arrive(smem + T::empty(slot, part));
-}
-
 // What the consumer warpgroups have in common: 64 rows x half of the output's columns.
 template <typename T, int kHalf>
 struct WgmmaOutput : RowSums<T::kHalfColumns> {
@@ -227,7 +220,6 @@ struct WgmmaOutput : RowSums<T::kHalfColumns> {
   int lane = threadIdx.x % kWarpSize;
   int warp_row = threadIdx.x % kWarpGroupThreads / kWarpSize * kMmaRows;
 
-  __device__ __forceinline__ int first_row() const { return work.first_row; }
   __device__ __forceinline__ WgmmaOutput(const AttentionParams& params, const SplitWork& cta,
                                          unsigned char* shared)
       : p(params), work(cta), memory(shared) {}
@@ -254,7 +246,7 @@ struct WgmmaOutput : RowSums<T::kHalfColumns> {
     const int thread = threadIdx.x - kWarpGroupThreads;
     const int first_copied = thread / kChunks;
     // Of row first_copied + lane * kRows in q; -1 is padding.
-    const int packed = this->first_row() + first_copied + lane * kRows;
+    const int packed = work.first_row + first_copied + lane * kRows;
     const int token = token_of(p, packed);
     const int head = packed - token * p.group_size;
     const int64 row_offset =
@@ -326,7 +318,7 @@ struct WgmmaOutput : RowSums<T::kHalfColumns> {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int of = row(half);
-      const bool is_row = first_row() + of < work.num_rows;
+      const bool is_row = work.first_row + of < work.num_rows;
       const float inverse = is_row ? inverses()[of] : 0.0f;
       factor[half] = inverse;
       if (is_complete) continue;
@@ -372,7 +364,7 @@ struct WgmmaOutput : RowSums<T::kHalfColumns> {
   }
   __device__ __forceinline__ void store_rows(bool is_complete) const {
     static_assert(T::kHalfColumns == kWarpSize * kChunkElements, "a warp stores a row at once");
-    const int rows = min(kMmaRows, work.num_rows - first_row() - warp_row);
+    const int rows = min(kMmaRows, work.num_rows - work.first_row - warp_row);
     if (rows <= 0) return;
     const int column = kHalf * T::kHalfColumns + lane * kChunkElements;
     uint16* const out = static_cast<uint16*>(is_complete ? p.out : p.o_partial) +
