@@ -167,7 +167,9 @@ std::optional<Selection> select_winner(const Problem& problem,
   std::vector<Contender> contenders;
   std::vector<Points> all;
   for (const CandidateMeasurements& one : measured) {
-    if (!rematch.finalists.empty() && !is_among(one.candidate, rematch.finalists)) continue;
+    const bool defends = one.candidate == rematch.defending;
+    if (!rematch.finalists.empty() && !defends && !is_among(one.candidate, rematch.finalists))
+      continue;
     all.push_back(points_of(one));
     if (has_all(all.back(), wanted)) contenders.push_back({&one.candidate, all.back(), 0, 0});
   }

@@ -37,7 +37,7 @@ constexpr double kProofRisk = 0.001;
 // What the rematch adds to the measurements.
 struct Rematch {
   std::vector<Candidate> finalists;    // empty: there was none, every candidate is one
-  std::optional<Candidate> defending;  // the default, where it was timed
+  std::optional<Candidate> defending;  // the default, where it was timed; always a finalist
   std::map<Candidate, Gain> gains;     // over the default; of other finalists
 };
 
@@ -54,7 +54,7 @@ struct Selection {
 // errors are), but by this much in any case and never by more than that. Among the tied the default
 // stays, then fewer splits, less shared memory and the text decide.
 constexpr double kTieRegret = 0.01;
-constexpr double kMostTieRegret = 0.03;
+constexpr double kMostTieRegret = 0.015;
 
 // Picks the finalist whose worst regret over the range is least. Candidates without a measurement at
 // every point of `range` do not take part. Nobody replaces the default but with a proven gain: a

@@ -52,13 +52,14 @@ class TimeRun {
     first_pass();
     std::vector<TimedRange> results;
     for (RangeState& range : ranges_) {
+      std::set<std::size_t> finalists;
       if (range.complete) {
-        rematch(range);
+        finalists = rematch(range);
       } else if (!request_.interrupted()) {
         finish_leader(range);
       }
       results.push_back(result_of(range));
-      if (range.complete) results.back().rematch = rematch_of(range);
+      if (range.complete) results.back().rematch = rematch_of(range, finalists);
     }
     return results;
   }
@@ -185,26 +186,27 @@ class TimeRun {
     }
   }
 
-  // Who leads by first numbers only has to play as well.
-  void rematch(RangeState& range) {
+  // Gives back the finalists. Who leads by first numbers only has to play as well.
+  std::set<std::size_t> rematch(RangeState& range) {
     std::set<std::size_t> finalists = leaders(range);
     while (!finalists.empty()) {
       if (finalists.size() > 1) play(range, finalists);
-      if (!range.complete) return;
+      if (!range.complete) break;
       const auto regrets = worst_regrets(measurements_of(result_of(range), {}), points_of(range));
-      if (regrets.empty()) return;
+      if (regrets.empty()) break;
       const auto leader =
           std::min_element(regrets.begin(), regrets.end(),
                            [](const auto& a, const auto& b) { return a.second < b.second; });
       const std::size_t idx = idx_of(leader->first);
-      if (finalists.size() <= 1 || has_played(idx, range)) return;
+      if (finalists.size() <= 1 || has_played(idx, range)) break;
       std::erase_if(finalists, [&](std::size_t one) { return failed_.count(one) > 0; });
       finalists.insert(idx);
     }
+    return finalists;
   }
 
-  // The candidates of least worst regret whose times leave open that they are the best, and the
-  // default.
+  // The candidates of least worst regret whose times leave open that they are the best, no less than
+  // two where there are two, and the default.
   std::set<std::size_t> leaders(const RangeState& range) const {
     std::vector<std::pair<double, std::size_t>> order;
     double leader_high = kInfinity;
@@ -217,7 +219,8 @@ class TimeRun {
     std::set<std::size_t> finalists;
     for (const auto& [regret, idx] : order) {
       if (finalists.size() == request_.plan.num_finalists) break;
-      if (range.alive.at(idx).low <= leader_high + kMostTieRegret) finalists.insert(idx);
+      const bool is_open = range.alive.at(idx).low <= leader_high + kMostTieRegret;
+      if (is_open || finalists.size() < 2) finalists.insert(idx);
     }
     const auto idx = range.default_idx;
     if (idx && failed_.count(*idx) == 0 && is_timed(*idx, range)) finalists.insert(*idx);
@@ -276,19 +279,24 @@ class TimeRun {
     });
   }
 
-  // What the finalists' samples say about them and the default.
-  Rematch rematch_of(const RangeState& range) const {
+  // What the finalists' samples say about them and the default. Who played at all lengths, in other
+  // ranges, is one too; a finalist that had nobody to play with is one nevertheless.
+  Rematch rematch_of(const RangeState& range, const std::set<std::size_t>& finalists) const {
     Rematch rematch;
     if (range.default_idx && failed_.count(*range.default_idx) == 0) {
       rematch.defending = request_.candidates[*range.default_idx];
     }
     for (std::size_t idx = 0; idx < request_.candidates.size(); ++idx) {
-      if (failed_.count(idx) > 0 || !has_played(idx, range)) continue;
+      if (failed_.count(idx) > 0) continue;
+      if (finalists.count(idx) == 0 && !has_played(idx, range)) continue;
       rematch.finalists.push_back(request_.candidates[idx]);
       if (!rematch.defending || idx == range.default_idx) continue;
       std::vector<std::vector<double>> ratios;
       for (const int length : range.lengths) {
-        ratios.push_back(log_ratios(plays_.at(length), *range.default_idx, idx));
+        const auto plays = plays_.find(length);
+        ratios.push_back(plays == plays_.end()
+                             ? std::vector<double>()
+                             : log_ratios(plays->second, *range.default_idx, idx));
       }
       rematch.gains[request_.candidates[idx]] = gain_of(ratios);
     }

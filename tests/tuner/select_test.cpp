@@ -136,16 +136,16 @@ TEST(SelectWinner, CountsShortTimesOverTheLongestPoint) {
 }
 
 TEST(SelectWinner, TiesAreAsWideAsTheTimesLeaveOpen) {
-  // 2% apart: told apart at +-0.2%, not at +-1.5%; 4% apart are told apart in any case.
+  // 1.2% apart: told apart at +-0.2%, not at +-1.5%; 2% apart are told apart in any case.
   const auto winner = [&](double gap, double half) {
     return select_winner(problem_up_to(1),
                          {uncertain(8, 100, half), uncertain(4, 100 * (1 + gap), half)})
         ->winner.split_cap;
   };
-  EXPECT_EQ(winner(0.02, 0.002), 8);
-  EXPECT_EQ(winner(0.02, 0.015), 4);
+  EXPECT_EQ(winner(0.012, 0.002), 8);
+  EXPECT_EQ(winner(0.012, 0.015), 4);
   EXPECT_EQ(winner(0.009, 0.0), 4);
-  EXPECT_EQ(winner(0.04, 0.1), 8);
+  EXPECT_EQ(winner(0.02, 0.1), 8);
 }
 
 TEST(SelectWinner, TheDefaultStaysAmongTheTied) {
@@ -182,6 +182,15 @@ TEST(SelectWinner, OnlyFinalistsWin) {
   const auto selection = select_winner(problem_up_to(1), all, rematch);
   EXPECT_EQ(selection->winner, all[1].candidate);
   EXPECT_EQ(selection->worst_regret, 0);
+}
+
+TEST(SelectWinner, TheDefaultIsAFinalistWhetherItIsNamedOrNot) {
+  const std::vector<CandidateMeasurements> all = {measured(kSmall, 1, {{1, 100}}),
+                                                  measured(kSmall, 2, {{1, 125}})};
+  Rematch rematch;
+  rematch.finalists = {all[1].candidate};
+  rematch.defending = all[0].candidate;
+  EXPECT_EQ(select_winner(problem_up_to(1), all, rematch)->winner, all[0].candidate);
 }
 
 TEST(SelectWinner, WithoutPairsTheIntervalsHaveToLieApart) {

@@ -114,6 +114,30 @@ TEST_F(TimeCandidates, KeepsTheWinnerOfAShortRangeThatIsPoorAtLongLengths) {
   EXPECT_NE(winner_of(ranges[0])->winner, candidate(3));
 }
 
+TEST_F(TimeCandidates, KeepsADefaultThatIsClearlyBestAfterOthersPlayedElsewhere) {
+  have_candidates(3);
+  request_.ranges = {{1, 1024}, {1, 64}};
+  request_.defaults = {candidate(2), candidate(1)};
+  time_us_ = [](const Candidate& one, int kv_len) {
+    if (one.split_cap == 1) return kv_len <= 64 ? 1.0 : 3.0;
+    return kv_len <= 64 ? 1.5 : 1.0;
+  };
+  const auto ranges = time_candidates(request_);
+  EXPECT_NE(winner_of(ranges[0])->winner, candidate(1));
+  EXPECT_EQ(winner_of(ranges[1])->winner, candidate(1)) << "2 and 3 played in the first range";
+  EXPECT_EQ(winner_of(ranges[1])->worst_regret, 0);
+}
+
+TEST_F(TimeCandidates, AClearLeaderPlaysTheSecond) {
+  have_candidates(2);
+  request_.ranges = {{1024, 1024}};
+  time_us_ = [](const Candidate& one, int) { return one.split_cap == 1 ? 1.0 : 1.05; };
+  const auto ranges = time_candidates(request_);
+  EXPECT_EQ(winner_of(ranges[0])->winner, candidate(1));
+  EXPECT_EQ(count(1, 1024), 1 + request_.plan.min_rounds);
+  EXPECT_EQ(count(2, 1024), 1 + request_.plan.min_rounds);
+}
+
 TEST_F(TimeCandidates, DoesNotDropEveryoneWhenAllArePoorSomewhere) {
   have_candidates(2);
   time_us_ = [](const Candidate& one, int kv_len) {
