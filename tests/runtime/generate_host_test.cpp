@@ -25,7 +25,7 @@ class GenerateHost : public ::testing::Test {
 // The second context crosses the window of 32.
 TEST_F(GenerateHost, IsLosslessWhateverIsDrafted) {
   const auto runs =
-      tiny_lossless(bench_.engine, {.name = "tiny", .contexts = {13, 30}, .num_tokens = 18}, 40);
+      tiny_lossless(bench_.engine, {.name = "tiny", .contexts = {2, 30}, .num_tokens = 12}, 40);
   for (const Drafting drafting : kDraftings) runs->expect_lossless(drafting);
 }
 
@@ -66,7 +66,7 @@ TEST(GenerateHostFaults, AreCounted) {
   options.device = "host";
   options.cache_path = gemma4_test_cache();
   Engine engine(options, std::make_unique<FaultyDevice>(open_host_device({}), &plant));
-  const auto runs = tiny_lossless(engine, {.name = "tiny", .contexts = {1}, .num_tokens = 6}, 40);
+  const auto runs = tiny_lossless(engine, {.name = "tiny", .contexts = {1}, .num_tokens = 5}, 40);
   const auto counts = [&] { return runs->compare(Drafting::kRight).counts; };
   const LosslessCounts right = counts();
   EXPECT_EQ(right.differing_ids + right.differing_rows + right.differing_values, 0);

@@ -11,16 +11,18 @@
 namespace attune {
 namespace {
 
-int num_tokens() { return number_of_environment("ATTUNE_LOSSLESS_TOKENS", 10'000, 20, 1'000'000); }
+int num_tokens() { return number_of_environment("ATTUNE_LOSSLESS_TOKENS", 10'000, 100, 1'000'000); }
 
 // The window is 32 tokens, the ring has 256 rows.
 struct TinyLossless {
   static std::unique_ptr<LosslessRuns> make(Engine& engine) {
-    return tiny_lossless(engine,
-                         {.name = "tiny",
-                          .contexts = {1, 13, 31, 32, 33, 100, 256, 1000, 5000, 100'000},
-                          .num_tokens = num_tokens()},
-                         200);
+    return tiny_lossless(
+        engine,
+        {.name = "tiny",
+         .contexts = {1,  2,   5,   13,  20,  25,  30,  31,  32,   33,   34,   40,     50,
+                      64, 100, 128, 200, 255, 256, 257, 500, 1000, 2000, 5000, 100'000},
+         .num_tokens = num_tokens()},
+        200);
   }
 };
 
@@ -31,7 +33,8 @@ struct LargeLossless {
     return random_lossless(
         engine, ModelConfig::from_file(test_data("gemma4-configs") / "31b-newer.json"), num_layers,
         {.name = fmt::format("{} layers of 31B", num_layers),
-         .contexts = {1, 100, 600, 1000, 1023, 1024, 1025, 1500, 5000, 100'000},
+         .contexts = {1, 100, 500, 600, 800, 900, 1000, 1022, 1023, 1024, 1025, 1300, 1500, 3000,
+                      5000, 100'000},
          .num_tokens = num_tokens(),
          .row_stride = 8});
   }
@@ -70,7 +73,7 @@ TEST_P(LargeLosslessGpuTest, GivesTheIdsAndBitsOfPlainDecoding) {
 }
 
 std::string name_of_param(const testing::TestParamInfo<Drafting>& info) {
-  return name_of_drafting(info.param);
+  return std::string(name_of(info.param));
 }
 INSTANTIATE_TEST_SUITE_P(, TinyLosslessGpuTest, testing::ValuesIn(kDraftings), name_of_param);
 INSTANTIATE_TEST_SUITE_P(, LargeLosslessGpuTest, testing::ValuesIn(kDraftings), name_of_param);
