@@ -284,7 +284,7 @@ inline std::unique_ptr<LosslessRuns> random_lossless(Engine& engine, ModelConfig
   head.intermediate_size = 2048;
   head.num_q_heads = 8;
   head.num_kv_heads = 4;
-  head.draft_vocab_size = 4096;
+  head.draft_vocab_size = std::min(4096, config.vocab_size / 4);
   head.target_vocab_size = config.vocab_size;
   head.taps = {0, num_layers / 2, num_layers};
   Gemma4ModelOptions options = lossless_options(plan, 512, head.taps);
