@@ -1,9 +1,12 @@
 // Generation and the EAGLE-3 head on the host device: the same bodies as on a GPU, smaller.
+#include <cstring>
+
 #include <gtest/gtest.h>
 
 #include "jit/host_device.h"
 #include "tests/runtime/gemma4_bench.h"
 #include "tests/runtime/generate_cases.h"
+#include "tests/runtime/lossless_cases.h"
 
 namespace attune {
 namespace {
@@ -19,8 +22,58 @@ class GenerateHost : public ::testing::Test {
   Gemma4Bench bench_{options(), open_host_device({})};
 };
 
+// The second context crosses the window of 32.
 TEST_F(GenerateHost, IsLosslessWhateverIsDrafted) {
-  expect_lossless(bench_.engine, 9, {4, 15}, {13});
+  const auto runs =
+      tiny_lossless(bench_.engine, {.name = "tiny", .contexts = {2, 30}, .num_tokens = 12}, 40);
+  for (const Drafting drafting : kDraftings) runs->expect_lossless(drafting);
+}
+
+// The comparison of the test above sees a wrong acceptance, and a wrong row of a step.
+TEST(GenerateHostFaults, AreCounted) {
+  enum class Plant { kNone, kBestToken, kStepToken };
+  class FaultyDevice : public ForwardingDevice {
+   public:
+    FaultyDevice(std::unique_ptr<Device> device, const Plant* plant)
+        : ForwardingDevice(std::move(device)), plant_(*plant) {}
+    void copy_to_host(std::span<std::byte> to, DevicePtr from, StreamHandle stream) override {
+      ForwardingDevice::copy_to_host(to, from, stream);
+      if (plant_ == Plant::kBestToken && is_of_many(to)) change_first(to);
+    }
+    void copy_to_device(DevicePtr to, std::span<const std::byte> from,
+                        StreamHandle stream) override {
+      std::vector<std::byte> bytes(from.begin(), from.end());
+      if (plant_ == Plant::kStepToken && is_of_many(bytes)) change_first(bytes);
+      ForwardingDevice::copy_to_device(to, bytes, stream);
+      ForwardingDevice::synchronize(stream);
+    }
+
+   private:
+    // Ids of a step of 2 to 16 tokens.
+    static bool is_of_many(std::span<const std::byte> bytes) {
+      return bytes.size() > sizeof(int) && bytes.size() <= kMaxVerifyTokens * sizeof(int);
+    }
+    static void change_first(std::span<std::byte> bytes) {
+      int id = 0;
+      std::memcpy(&id, bytes.data(), sizeof(id));
+      id = (id + 1) % 320;
+      std::memcpy(bytes.data(), &id, sizeof(id));
+    }
+    const Plant& plant_;
+  };
+  Plant plant = Plant::kNone;
+  Options options;
+  options.device = "host";
+  options.cache_path = gemma4_test_cache();
+  Engine engine(options, std::make_unique<FaultyDevice>(open_host_device({}), &plant));
+  const auto runs = tiny_lossless(engine, {.name = "tiny", .contexts = {1}, .num_tokens = 5}, 40);
+  const auto counts = [&] { return runs->compare(Drafting::kRight).counts; };
+  const LosslessCounts right = counts();
+  EXPECT_EQ(right.differing_ids + right.differing_rows + right.differing_values, 0);
+  plant = Plant::kBestToken;
+  EXPECT_GT(counts().differing_ids, 0);
+  plant = Plant::kStepToken;
+  EXPECT_GT(counts().differing_rows, 0);
 }
 
 TEST_F(GenerateHost, SamplesTheSameTokensForASeed) { expect_sampling_repeats(bench_.engine, 7); }
