@@ -17,12 +17,14 @@ namespace {
 
 std::optional<Unsupported> splitkv_limits(const KernelConfig& config, int head_dim, KvLayout);
 std::optional<Unsupported> tiled_limits(const KernelConfig& config, int head_dim, KvLayout);
+std::optional<Unsupported> slices_limits(const KernelConfig& config, int head_dim, KvLayout);
 std::optional<Unsupported> swapab_limits(const KernelConfig& config, int head_dim, KvLayout);
 std::optional<Unsupported> oneround_limits(const KernelConfig& config, int head_dim,
                                            KvLayout layout);
 std::optional<Unsupported> wgmma_limits(const KernelConfig& config, int head_dim, KvLayout layout);
 std::optional<Unsupported> wgrows_limits(const KernelConfig& config, int head_dim, KvLayout layout);
 bool tries_tile(const KernelConfig& config, int head_dim, KvLayout);
+bool tries_slices(const KernelConfig& config, int head_dim, KvLayout);
 bool tries_wgrows(const KernelConfig& config, int head_dim, KvLayout);
 bool tries_stream(const KernelConfig& config, int head_dim, KvLayout);
 bool tries_round(const KernelConfig& config, int head_dim, KvLayout);
@@ -60,6 +62,16 @@ constexpr std::array kFamilies = {
            .smem_bytes = tiled_smem_bytes,
            .template_limits = tiled_limits,
            .is_worth_trying = tries_tile,
+           .tensor_box = no_tensor_box},
+    Family{.name = "slices",
+           .entry_file = "templates/slices.cuh",
+           .entry_function = "attune::slices",
+           .min_compute_capability = 80,
+           .splits_keys = false,
+           .has_slices = true,
+           .smem_bytes = slices_smem_bytes,
+           .template_limits = slices_limits,
+           .is_worth_trying = tries_slices,
            .tensor_box = no_tensor_box},
     Family{.name = "swapab",
            .entry_file = "templates/swapab.cuh",
@@ -100,6 +112,7 @@ constexpr std::array kFamilies = {
            .splits_keys = true,
            .prefills = true,
            .least_rows = 17,
+           .most_rows = kMostTokenRows,
            .first_choice_from = 17,
            .alone_from = 33,
            .packs_partials = true,
@@ -156,8 +169,8 @@ constexpr int kMinBytesInFlight = 96 << 10;
 constexpr int kMaxStreamWarps = 8;
 // A block of more rows is work for a family that reads a tile once for many of them. Beside 128
 // accumulators a thread has registers for the queries and the state of 16 rows, not of 32.
+constexpr int kMaxAccumulators = 128;
 constexpr int kMaxStreamBlockM = 32;
-constexpr int kMaxStreamAccumulators = 128;
 constexpr int kMaxFullWarpRows = 16;
 constexpr int kMaxStreamBlockN = 32;
 // Of the slots of a kernel whose warps share the keys of a round: what a CTA can have under way
@@ -247,7 +260,7 @@ bool tries_stream(const KernelConfig& config, int head_dim, KvLayout layout) {
   const int bytes = grid.streams * config.num_stages * kv_stage_elements(config, head_dim, layout) *
                     kBytesPerElement;
   const bool has_registers = grid.warp_rows <= kMaxFullWarpRows ||
-                             grid.warp_rows * head_dim < kMaxStreamAccumulators * kWarpSize;
+                             grid.warp_rows * head_dim < kMaxAccumulators * kWarpSize;
   return config.block_m <= kMaxStreamBlockM && has_registers && config.num_warps >= 4 &&
          bytes >= kMinBytesInFlight;
 }
@@ -287,6 +300,13 @@ bool tries_tile(const KernelConfig& config, int, KvLayout) {
   return config.block_m * config.block_n <= kMaxScoresPerThread * config.num_warps * kWarpSize;
 }
 
+// 128 accumulators a thread, and rows for which whole tiles have hardly room.
+bool tries_slices(const KernelConfig& config, int head_dim, KvLayout) {
+  constexpr int kLeastRows = 64;
+  return config.block_m >= kLeastRows && (config.block_n == 32 || config.block_n == 64) &&
+         config.block_m * head_dim == kMaxAccumulators * config.num_warps * kWarpSize;
+}
+
 // The same; but pages of 32 rows have tiles of 32 keys.
 bool tries_wgrows(const KernelConfig& config, int head_dim, KvLayout layout) {
   return tries_tile(config, head_dim, layout) && config.block_n * config.num_stages == 128 &&
@@ -315,6 +335,27 @@ std::optional<Unsupported> tiled_limits(const KernelConfig& config, int head_dim
                                    config.num_warps * kWarpSize, head_dim)};
   }
   return std::nullopt;
+}
+
+// Those of the same rows, and what is divided among slices.
+std::optional<Unsupported> slices_limits(const KernelConfig& config, int head_dim,
+                                         KvLayout layout) {
+  if (head_dim % (2 * kSliceColumns) != 0) {
+    return Unsupported{
+        fmt::format("head_dim={}: K and V come in slices of {} columns, at least two", head_dim,
+                    kSliceColumns)};
+  }
+  if (config.num_stages < 2) {
+    return Unsupported{"num_stages=1: a slice is requested while another one is read"};
+  }
+  const int most_stages = 2 * head_dim / kSliceColumns + 1;
+  if (config.num_stages > most_stages) {
+    return Unsupported{
+        fmt::format("num_stages={}: a tile has {} slices, of which those of the next "
+                    "one are requested no earlier",
+                    config.num_stages, most_stages - 1)};
+  }
+  return tiled_limits(config, head_dim, layout);
 }
 
 std::optional<Unsupported> wgmma_limits(const KernelConfig& config, int head_dim, KvLayout layout) {

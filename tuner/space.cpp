@@ -41,6 +41,9 @@ constexpr int kFewKeys = 1024;
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
 int kv_slot_bytes(const Family& family, const KernelConfig& config, const Problem& problem) {
+  if (family.has_slices) {
+    return config.num_stages * config.block_n * kSliceColumns * kBytesPerElement;
+  }
   const int streams = family.num_streams ? family.num_streams(config, problem.head_dim) : 1;
   return streams * config.num_stages *
          kv_stage_elements(config, problem.head_dim, problem.kv_layout) * kBytesPerElement;
@@ -444,8 +447,11 @@ Candidate default_candidate(const Problem& problem, const DeviceInfo& device,
     const bool is_paired =
         fits_per_sm(2, problem, family, config, device) &&
         2 * config.num_warps * kWarpSize * kMostRegisters <= device.registers_per_sm;
-    return std::make_tuple(0, sides, is_paired ? 0 : 1, row_blocks, block_n, kv_bytes, warps,
-                           config.block_n, -config.num_stages, config.num_warps);
+    // Whole tiles are what was measured; but unified ones in one slot come when nothing else runs.
+    const bool in_place = is_unified(problem.kv_layout) && config.num_stages == 1;
+    const int arrival = family.has_slices ? 1 : in_place ? 2 : 0;
+    return std::make_tuple(0, sides, 2 * arrival + (is_paired ? 0 : 1), row_blocks, block_n,
+                           kv_bytes, warps, config.block_n, -config.num_stages, config.num_warps);
   };
   return *std::min_element(
       space.kept.begin(), space.kept.end(),
