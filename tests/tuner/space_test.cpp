@@ -430,7 +430,7 @@ TEST(DefaultCandidate, PrefillsInTheLargestTilesThatFit) {
 }
 
 // Every prefill of every Gemma 4 on every architecture has several candidates. The default has 64 rows,
-// which read K and V from L2 no faster than it gives them, and something is under way while it computes.
+// which read K and V half as often as 32 would, and something is under way while it computes.
 TEST(DefaultCandidate, PrefillsEveryGemma4OnEveryArchitecture) {
   std::vector<std::string> shapes;
   for (const char* heads : {"h32x4", "h16x1", "h16x2", "h8x1", "h8x2"}) {
