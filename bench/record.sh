@@ -13,6 +13,7 @@ Tunes what a table lacks, then times its rows against the default, the floor and
   batch               eight sequences of 512 to 65536 tokens, M = 1 and 5, of all three. 60 s a model
   graph               31b: one kernel for a whole range of lengths. 20 s
   register-rule       31b: what the register rule drops. 30 s
+  register-rule-prefill  the same of prefills of 2048 tokens: global layers, unified ones and sliding ones. 2 min
   prefill             31b: prefills of 2048 to 16384 tokens, whole and behind a prefix: global layers, sliding layers, and
                       head_dim 256 without a window. 100 s*; prefill_peers.py times other libraries
   linear              linear layers of 31B in every config
@@ -42,6 +43,7 @@ bench_flags() {
     *-batch) echo "--lengths 512,1024,2048,4096,8192,16384,32768,65536" ;;
     graph) echo "--kv 1024,2048,4096,8192,32768,131072" ;;
     register-rule) echo "--kv 131072 --register-rule" ;;
+    register-rule-prefill) echo "--kv 2048 --register-rule" ;;
   esac
 }
 

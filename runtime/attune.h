@@ -62,8 +62,8 @@ struct Options {
   std::string worker_path;  // attune-compile-worker; empty: beside the library
   OnMiss on_miss = OnMiss::kDefault;
   double tune_budget_s = 60;  // of one problem with OnMiss::kTune or kBackground
-  // Kernel families ("splitkv", "swapab", "oneround", "wgmma", "wgrows", "tiled") that are never
-  // picked: not as a winner, not as the nearest one, not as the default, and not by tuning. For
+  // Kernel families ("splitkv", "swapab", "oneround", "wgmma", "wgrows", "tiled", "slices") that are
+  // never picked: not as a winner, not as the nearest one, not as the default, and not by tuning. For
   // comparisons, or to be rid of one.
   std::vector<std::string> disabled_families;
   std::string tune_worker_path;     // attune-tune-worker; empty: beside the library

@@ -77,7 +77,7 @@ reports() {
       if (family == "" && match($0, /at [A-Za-z_][A-Za-z_0-9]*\+0x/)) {
         family = substr($0, RSTART + 3); sub(/_.*|\+.*/, "", family)
       }
-      if (of_file == "" && match($0, / in (wgmma|wgrows|swapab|stream_|splitkv|tiled|combine|prologue|linear|residual|argmax|quantize|per_layer|route|expert)[a-z_]*\.cuh:/)) {
+      if (of_file == "" && match($0, / in (wgmma|wgrows|swapab|stream_|splitkv|tiled|slices|combine|prologue|linear|residual|argmax|quantize|per_layer|route|expert)[a-z_]*\.cuh:/)) {
         of_file = substr($0, RSTART + 4); sub(/^stream_/, "swapab_", of_file); sub(/[_.].*/, "", of_file)
       }
     }

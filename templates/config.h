@@ -187,6 +187,18 @@ constexpr int tiled_smem_bytes(const KernelConfig& config, int head_dim, KvLayou
   return (tiles + probabilities) * kBytesPerElement + (groups > 1 ? rows * 4 * groups : 0);
 }
 
+// K and V of slices.cuh come in slices of this many columns.
+constexpr int kSliceColumns = 128;
+// Shared memory of one CTA of the kernel with slices in bytes:
+// Q | slots, and where warps share their rows: P | row maxima per column group.
+constexpr int slices_smem_bytes(const KernelConfig& config, int head_dim, KvLayout) {
+  const int rows = config.block_m;
+  const int tiles = rows * head_dim + config.num_stages * config.block_n * kSliceColumns;
+  const int groups = tiled_warp_grid(config).tokens;
+  const int probabilities = groups > 1 ? rows * probability_pitch(config) : 0;
+  return (tiles + probabilities) * kBytesPerElement + (groups > 1 ? rows * 4 * groups : 0);
+}
+
 // The largest cluster whose CTAs merge the splits of their rows; above 8 not portable to every
 // architecture that has clusters, but an H200 has room for seven of 16.
 constexpr int kMaxClusterSplits = 16;

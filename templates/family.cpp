@@ -1,13 +1,11 @@
 #include "templates/family.h"
 
-#include <algorithm>
 #include <array>
-#include <set>
 
 #include <fmt/format.h>
 
 #include "common/error.h"
-#include "templates/launch_plan.h"
+#include "templates/family_limits.h"
 #include "templates/model_plan.h"
 #include "templates/split_plan.h"
 #include "templates/wgrows_config.h"
@@ -15,17 +13,6 @@
 namespace attune {
 namespace {
 
-std::optional<Unsupported> splitkv_limits(const KernelConfig& config, int head_dim, KvLayout);
-std::optional<Unsupported> tiled_limits(const KernelConfig& config, int head_dim, KvLayout);
-std::optional<Unsupported> swapab_limits(const KernelConfig& config, int head_dim, KvLayout);
-std::optional<Unsupported> oneround_limits(const KernelConfig& config, int head_dim,
-                                           KvLayout layout);
-std::optional<Unsupported> wgmma_limits(const KernelConfig& config, int head_dim, KvLayout layout);
-std::optional<Unsupported> wgrows_limits(const KernelConfig& config, int head_dim, KvLayout layout);
-bool tries_tile(const KernelConfig& config, int head_dim, KvLayout);
-bool tries_wgrows(const KernelConfig& config, int head_dim, KvLayout);
-bool tries_stream(const KernelConfig& config, int head_dim, KvLayout);
-bool tries_round(const KernelConfig& config, int head_dim, KvLayout);
 int streams_of_grid(const KernelConfig& config, int head_dim) {
   return stream_grid(config, head_dim).streams;
 }
@@ -60,6 +47,16 @@ constexpr std::array kFamilies = {
            .smem_bytes = tiled_smem_bytes,
            .template_limits = tiled_limits,
            .is_worth_trying = tries_tile,
+           .tensor_box = no_tensor_box},
+    Family{.name = "slices",
+           .entry_file = "templates/slices.cuh",
+           .entry_function = "attune::slices",
+           .min_compute_capability = 80,
+           .splits_keys = false,
+           .has_slices = true,
+           .smem_bytes = slices_smem_bytes,
+           .template_limits = slices_limits,
+           .is_worth_trying = tries_slices,
            .tensor_box = no_tensor_box},
     Family{.name = "swapab",
            .entry_file = "templates/swapab.cuh",
@@ -100,6 +97,7 @@ constexpr std::array kFamilies = {
            .splits_keys = true,
            .prefills = true,
            .least_rows = 17,
+           .most_rows = kMostTokenRows,
            .first_choice_from = 17,
            .alone_from = 33,
            .packs_partials = true,
@@ -127,239 +125,8 @@ constexpr std::array kFamilies = {
 };
 constexpr std::size_t kNumLinearFamilies = 1;  // the last ones
 
-const EmbeddedFile& embedded_file(std::string_view name) {
-  for (const EmbeddedFile& file : embedded_files()) {
-    if (file.name == name) return file;
-  }
-  throw Error("a template includes a file that is not embedded", fmt::format("file={}", name),
-              "list it in templates/CMakeLists.txt");
-}
-
-// Adds `name` and every file it includes, directly or not.
-void collect_includes(std::string_view name, std::set<std::string_view>* files) {
-  if (!files->insert(name).second) return;
-  const std::string_view text = embedded_file(name).text;
-  constexpr std::string_view kInclude = "#include \"";
-  for (std::size_t at = text.find(kInclude); at != std::string_view::npos;
-       at = text.find(kInclude, at + 1)) {
-    const std::size_t begin = at + kInclude.size();
-    collect_includes(text.substr(begin, text.find('"', begin) - begin), files);
-  }
-}
-
-// K slots of fewer keys leave the memory idle, of more add nothing: 64 KB in flight per SM read at
-// the full rate of an H200, and at head_dim 256 that is 64 keys of K and V.
-constexpr int kMinKeysInFlight = 32;
-constexpr int kMaxKeysInFlight = 128;
-// Of the streams' slots together: half of them are under way, and 64 KB read at the full rate.
-constexpr int kMinBytesInFlight = 96 << 10;
-constexpr int kMaxStreamWarps = 8;
-// A block of more rows is work for a family that reads a tile once for many of them. Beside 128
-// accumulators a thread has registers for the queries and the state of 16 rows, not of 32.
-constexpr int kMaxStreamBlockM = 32;
-constexpr int kMaxStreamAccumulators = 128;
-constexpr int kMaxFullWarpRows = 16;
-constexpr int kMaxStreamBlockN = 32;
-// Of the slots of a kernel whose warps share the keys of a round: what a CTA can have under way
-// before its queries are there. Queries and accumulators of a thread beside 60 other registers.
-constexpr int kMinRoundBytes = 112 << 10;
-constexpr int kMaxRoundBytes = 208 << 10;
-constexpr int kMaxRoundRegisters = 192;
-constexpr int kMaxRoundKeys = 128;
-// Scores that a thread holds beside its output accumulators.
-constexpr int kMaxScoresPerThread = 64;
-
-// Reads "<letter><number>" at the front of `text` and drops it.
-std::optional<int> take_field(char letter, std::string_view* text) {
-  if (text->empty() || text->front() != letter) return std::nullopt;
-  std::size_t end = 1;
-  while (end < text->size() && (*text)[end] >= '0' && (*text)[end] <= '9') ++end;
-  const auto value = parse_int(text->substr(1, end - 1));
-  if (!value || *value > 1 << 20) return std::nullopt;
-  text->remove_prefix(end);
-  return static_cast<int>(*value);
-}
-
-[[noreturn]] void bad_text(std::string_view what, std::string_view text, std::string_view form) {
-  throw InvalidArgument(fmt::format("cannot read the {}", what), fmt::format("'{}'", text),
-                        fmt::format("the form is {}", form));
-}
-
-constexpr std::string_view kConfigForm = "m<BLOCK_M>n<BLOCK_N>s<stages>w<warps>";
-constexpr std::string_view kCandidateForm = "<family>/m<BLOCK_M>n<BLOCK_N>s<stages>w<warps>/x<cap>";
-constexpr std::string_view kVariantForm =
-    "<family>/d<head_dim>/<layout>/<dtype>[/softcap][/invariant][/shared]/"
-    "m<BLOCK_M>n<BLOCK_N>s<stages>"
-    "w<warps>, or linear/<weights>/<epilogue>/m<BLOCK_M>n<BLOCK_N>s<stages>w<warps>";
-
 // Packed rows of an invariant prefill: its partial results take a row of every chunk.
 constexpr int kMaxInvariantRows = 512;
-
-std::optional<Unsupported> splitkv_limits(const KernelConfig& config, int head_dim, KvLayout) {
-  if (score_warp_grid(config).rows == 0) {
-    return Unsupported{fmt::format("{} warps do not divide a {}x{} score tile", config.num_warps,
-                                   config.block_m, config.block_n)};
-  }
-  const int columns = head_dim / config.num_warps;
-  if (columns % kOutputColumnsPerWarp != 0 || columns == 0) {
-    return Unsupported{fmt::format("head_dim={} over num_warps={} is no multiple of {} columns",
-                                   head_dim, config.num_warps, kOutputColumnsPerWarp)};
-  }
-  return std::nullopt;
-}
-
-// Of the tiles of device/stream_tiles.cuh.
-std::optional<Unsupported> stream_tile_limits(const KernelConfig& config, KvLayout layout) {
-  if (config.block_n % kMmaRows != 0 || config.block_n > kMaxStreamBlockN) {
-    return Unsupported{fmt::format("block_n={}: a stream's tile has 16 or {} keys", config.block_n,
-                                   kMaxStreamBlockN)};
-  }
-  if (is_paged(layout) && config.block_n != kMinPageSize) {
-    return Unsupported{
-        fmt::format("block_n={}: a copy of {} keys lies in one page whatever its "
-                    "size is",
-                    config.block_n, kMinPageSize)};
-  }
-  return std::nullopt;
-}
-
-std::optional<Unsupported> swapab_limits(const KernelConfig& config, int head_dim,
-                                         KvLayout layout) {
-  const StreamGrid grid = stream_grid(config, head_dim);
-  if (grid.streams == 0) {
-    return Unsupported{fmt::format("{} warps over {} rows of head_dim={}: a warp owns {} rows",
-                                   config.num_warps, config.block_m, head_dim, 4096 / head_dim)};
-  }
-  if (config.num_warps > kMaxStreamWarps) {
-    return Unsupported{fmt::format("num_warps={}: {} have 255 registers a thread", config.num_warps,
-                                   kMaxStreamWarps)};
-  }
-  if (auto limit = stream_tile_limits(config, layout)) return limit;
-  if (grid.row_groups > 1 && config.num_stages < 2) {
-    return Unsupported{fmt::format("{} warps share a stream: they need 2 stages", grid.row_groups)};
-  }
-  return std::nullopt;
-}
-
-// A warp's step is short beside the wait for its tile: what counts is the bytes in flight.
-bool tries_stream(const KernelConfig& config, int head_dim, KvLayout layout) {
-  const StreamGrid grid = stream_grid(config, head_dim);
-  const int bytes = grid.streams * config.num_stages * kv_stage_elements(config, head_dim, layout) *
-                    kBytesPerElement;
-  const bool has_registers = grid.warp_rows <= kMaxFullWarpRows ||
-                             grid.warp_rows * head_dim < kMaxStreamAccumulators * kWarpSize;
-  return config.block_m <= kMaxStreamBlockM && has_registers && config.num_warps >= 4 &&
-         bytes >= kMinBytesInFlight;
-}
-
-std::optional<Unsupported> oneround_limits(const KernelConfig& config, int head_dim,
-                                           KvLayout layout) {
-  if (config.block_m != kMmaTokens && config.block_m != 2 * kMmaTokens) {
-    return Unsupported{fmt::format("block_m={}: every warp holds all rows, {} or {}",
-                                   config.block_m, kMmaTokens, 2 * kMmaTokens)};
-  }
-  if (config.num_warps % 2 != 0 || config.num_warps > kMaxStreamWarps ||
-      head_dim % (config.num_warps * kMmaRows) != 0) {
-    return Unsupported{
-        fmt::format("num_warps={}: 2 to {} share the columns of head_dim={}, each a "
-                    "multiple of {}",
-                    config.num_warps, kMaxStreamWarps, head_dim, kMmaRows)};
-  }
-  return stream_tile_limits(config, layout);
-}
-
-// In one round, or in few: slots for all that a split of a short context has. A thread's queries and
-// accumulators leave registers for the rest.
-bool tries_round(const KernelConfig& config, int head_dim, KvLayout layout) {
-  const int bytes = config.num_warps * config.num_stages *
-                    kv_stage_elements(config, head_dim, layout) * kBytesPerElement;
-  const int queries = config.block_m * head_dim / (2 * kWarpSize);
-  const int accumulators =
-      config.block_m * (head_dim / config.num_warps + config.block_n) / kWarpSize;
-  return config.num_warps >= 4 && config.num_warps * config.block_n <= kMaxRoundKeys &&
-         queries + accumulators <= kMaxRoundRegisters && bytes >= kMinRoundBytes &&
-         bytes <= kMaxRoundBytes;
-}
-
-bool tries_tile(const KernelConfig& config, int, KvLayout) {
-  const int keys_in_flight = config.block_n * config.num_stages;
-  if (keys_in_flight < kMinKeysInFlight || keys_in_flight > kMaxKeysInFlight) return false;
-  return config.block_m * config.block_n <= kMaxScoresPerThread * config.num_warps * kWarpSize;
-}
-
-// The same; but pages of 32 rows have tiles of 32 keys.
-bool tries_wgrows(const KernelConfig& config, int head_dim, KvLayout layout) {
-  return tries_tile(config, head_dim, layout) && config.block_n * config.num_stages == 128 &&
-         (config.block_n == 64 || is_paged(layout));
-}
-
-std::optional<Unsupported> tiled_limits(const KernelConfig& config, int head_dim, KvLayout) {
-  const auto is_power_of_two = [](int value) { return (value & (value - 1)) == 0; };
-  if (!is_power_of_two(config.block_n) || !is_power_of_two(config.num_warps)) {
-    return Unsupported{fmt::format("block_n={} and num_warps={} are powers of two", config.block_n,
-                                   config.num_warps)};
-  }
-  const int column_groups = tiled_warp_grid(config).tokens;
-  if (column_groups == 0) {
-    return Unsupported{
-        fmt::format("{} warps over {} rows: 1, 2 or {} may share 16 or 32 rows, each "
-                    "16 tokens of {} or more",
-                    config.num_warps, config.block_m, kMaxColumnGroups, config.block_n)};
-  }
-  if (head_dim / column_groups % kOutputColumnsPerWarp != 0) {
-    return Unsupported{fmt::format("head_dim={} over {} warps is no multiple of {} columns",
-                                   head_dim, column_groups, kOutputColumnsPerWarp)};
-  }
-  if (config.num_warps * kWarpSize * 8 % head_dim != 0) {
-    return Unsupported{fmt::format("{} threads copy no whole rows of head_dim={}",
-                                   config.num_warps * kWarpSize, head_dim)};
-  }
-  return std::nullopt;
-}
-
-std::optional<Unsupported> wgmma_limits(const KernelConfig& config, int head_dim, KvLayout layout) {
-  if (head_dim != kWgmmaHeadDim) {
-    return Unsupported{fmt::format("head_dim={}: two warpgroups share the {} columns of an output",
-                                   head_dim, kWgmmaHeadDim)};
-  }
-  if (config.block_m != kWgmmaBlockM || config.num_warps != kWgmmaWarps) {
-    return Unsupported{
-        fmt::format("block_m={} num_warps={}: a producer and two consumer "
-                    "warpgroups work on {} rows with {} warps",
-                    config.block_m, config.num_warps, kWgmmaBlockM, kWgmmaWarps)};
-  }
-  if (config.block_n != 32 && config.block_n != 64) {
-    return Unsupported{fmt::format("block_n={}: P is one panel of 32 or 64 keys", config.block_n)};
-  }
-  if (layout == KvLayout::kRing) {
-    return Unsupported{"a box of rows does not wrap at the end of a ring"};
-  }
-  if (is_unified(layout) && config.num_stages < 2) {
-    return Unsupported{"num_stages=1: the scores of a unified tile run ahead of its values"};
-  }
-  return std::nullopt;
-}
-
-std::optional<Unsupported> wgrows_limits(const KernelConfig& config, int head_dim, KvLayout) {
-  if (head_dim != kWgrowsHeadDim) {
-    return Unsupported{fmt::format("head_dim={}: a warpgroup holds {} columns of 64 rows", head_dim,
-                                   kWgrowsHeadDim)};
-  }
-  if (config.block_m != kWgrowsBlockM || config.num_warps != kWgrowsWarps) {
-    return Unsupported{
-        fmt::format("block_m={} num_warps={}: a producer and two consumer warpgroups of 64 rows "
-                    "each have {} rows and {} warps",
-                    config.block_m, config.num_warps, kWgrowsBlockM, kWgrowsWarps)};
-  }
-  if (config.block_n != 32 && config.block_n != 64) {
-    return Unsupported{fmt::format(
-        "block_n={}: scores of 32 or 64 keys have room beside the output", config.block_n)};
-  }
-  if (config.num_stages < 2) {
-    return Unsupported{"num_stages=1: the scores of a tile run ahead of its values"};
-  }
-  return std::nullopt;
-}
 
 // Every number of rows and stages with which some device reads at its full rate.
 std::vector<KernelConfig> linear_configs(int tokens, LinearWeights weights) {
@@ -381,106 +148,7 @@ std::optional<Unsupported> linear_problem_limits(const Problem& problem,
   return linear_limits(problem.linear, config);
 }
 
-Variant parse_linear_variant(std::string_view text, const std::vector<std::string_view>& parts) {
-  if (parts.size() != 4) bad_text("variant", text, kVariantForm);
-  Variant variant;
-  variant.family = parts[0];
-  if (parts[1] == name_of(LinearWeights::kInt4)) variant.weights = LinearWeights::kInt4;
-  for (const LinearEpilogue epilogue :
-       {LinearEpilogue::kGeglu, LinearEpilogue::kSwiglu, LinearEpilogue::kLogits}) {
-    if (parts[2] == name_of(epilogue)) variant.epilogue = epilogue;
-  }
-  variant.config = parse_config(parts[3]);
-  if (variant.text() != text) bad_text("variant", text, kVariantForm);
-  return variant;
-}
-
 }  // namespace
-
-std::string text_of(const KernelConfig& config) {
-  return fmt::format("m{}n{}s{}w{}", config.block_m, config.block_n, config.num_stages,
-                     config.num_warps);
-}
-
-KernelConfig parse_config(std::string_view text) {
-  std::string_view rest = text;
-  const auto block_m = take_field('m', &rest);
-  const auto block_n = take_field('n', &rest);
-  const auto num_stages = take_field('s', &rest);
-  const auto num_warps = take_field('w', &rest);
-  if (!block_m || !block_n || !num_stages || !num_warps || !rest.empty()) {
-    bad_text("kernel config", text, kConfigForm);
-  }
-  const KernelConfig config{*block_m, *block_n, *num_stages, *num_warps};
-  if (text_of(config) != text) bad_text("kernel config", text, kConfigForm);
-  return config;
-}
-
-std::string Variant::text() const {
-  if (is_linear()) {
-    return fmt::format("{}/{}/{}/{}", family, name_of(weights), name_of(epilogue), text_of(config));
-  }
-  return fmt::format("{}/d{}/{}/{}{}{}{}/{}", family, head_dim, name_of(kv_layout), name_of(dtype),
-                     softcap ? "/softcap" : "", invariant ? "/invariant" : "",
-                     shared_slots ? "/shared" : "", text_of(config));
-}
-
-Variant Variant::parse(std::string_view text) {
-  const auto parts = split(text, '/');
-  if (parts.front() == kLinearFamily) return parse_linear_variant(text, parts);
-  if (parts.size() < 5 || parts.size() > 8) bad_text("variant", text, kVariantForm);
-  Variant variant;
-  variant.family = parts[0];
-  std::string_view head_dim = parts[1];
-  variant.head_dim = take_field('d', &head_dim).value_or(0);
-  for (const KvLayout layout : kKvLayouts) {
-    if (parts[2] == name_of(layout)) variant.kv_layout = layout;
-  }
-  const auto is_on = [&](std::string_view word) {
-    return std::find(parts.begin() + 4, parts.end() - 1, word) != parts.end() - 1;
-  };
-  variant.softcap = is_on("softcap");
-  variant.invariant = is_on("invariant");
-  variant.shared_slots = is_on("shared");
-  variant.config = parse_config(parts.back());
-  if (variant.text() != text) bad_text("variant", text, kVariantForm);
-  return variant;
-}
-
-std::string Candidate::text() const {
-  return fmt::format("{}/{}/x{}", family, text_of(config), split_cap);
-}
-
-Candidate Candidate::parse(std::string_view text) {
-  const auto parts = split(text, '/');
-  if (parts.size() != 3) bad_text("candidate", text, kCandidateForm);
-  Candidate candidate;
-  candidate.family = parts[0];
-  candidate.config = parse_config(parts[1]);
-  std::string_view cap = parts[2];
-  candidate.split_cap = take_field('x', &cap).value_or(0);
-  if (candidate.split_cap < 1 || candidate.text() != text) {
-    bad_text("candidate", text, kCandidateForm);
-  }
-  return candidate;
-}
-
-Variant Candidate::variant(const Problem& problem) const {
-  if (problem.is_linear()) {
-    return {.family = family,
-            .config = config,
-            .epilogue = problem.linear.epilogue,
-            .weights = problem.linear.weights};
-  }
-  return {family,
-          problem.head_dim,
-          problem.kv_layout,
-          problem.softcap,
-          problem.invariant,
-          problem.dtype,
-          config,
-          shares_slots(problem, *this)};
-}
 
 std::vector<KernelConfig> Family::configs(const Problem& problem) const {
   return is_linear() ? linear_configs(problem.linear_tokens, problem.linear.weights)
@@ -579,21 +247,6 @@ std::optional<Unsupported> Family::supports(const Problem& problem,
                                    problem.num_rows(), kMaxInvariantRows)};
   }
   return static_limits(config, problem.head_dim, problem.kv_layout);
-}
-
-Digest Family::template_digest() const {
-  const std::array<std::string_view, 2> entry_files = {entry_file, "templates/combine.cuh"};
-  return template_digest_of(std::span(entry_files).first(splits_keys ? 2 : 1));
-}
-
-Digest template_digest_of(std::span<const std::string_view> entry_files) {
-  std::set<std::string_view> files;
-  for (const std::string_view entry : entry_files) collect_includes(entry, &files);
-  std::string all;
-  for (const std::string_view file : files) {
-    all += fmt::format("{}:{}\n", file, digest_of(embedded_file(file).text).text());
-  }
-  return digest_of(all);
 }
 
 std::span<const Family> families() { return kFamilies; }

@@ -76,7 +76,7 @@ struct TensorBox {
   int panels = 0;
 };
 
-constexpr int kAnyRows = 1 << 20;
+constexpr int kAnyRows = 1 << 30;
 
 struct Family {
   std::string_view name;
@@ -97,6 +97,7 @@ struct Family {
   bool packs_partials = false;      // its partial rows are packed (config.h)
   bool merges_in_clusters = false;  // where the splits are few, a cluster does without a combine
   bool counts_ctas = false;  // ptxas is told where one CTA alone finds shared memory on an SM
+  bool has_slices = false;   // its slots hold slices of kSliceColumns columns of K or V (config.h)
   bool fills_sm = false;     // has a use for all shared memory: its registers need not leave room
                              // for a second CTA
   // Streams of tiles in a CTA (device/stream_tiles.cuh), num_stages slots each; null: it has none.

@@ -210,6 +210,12 @@ void Problem::validate() const {
   require(num_kv_heads >= 1 && num_kv_heads <= 65535 && num_q_heads >= num_kv_heads &&
               num_q_heads <= (1 << 20) && num_q_heads % num_kv_heads == 0,
           *this, "the q heads are a multiple of the kv heads");
+  const std::int64_t packed_rows = std::int64_t{1} * seqlen_q * group_size();
+  require(
+      packed_rows <= kMaxPackedRows, *this,
+      fmt::format("seqlen_q * q heads / kv heads = {} is above the limit of {} packed rows: take "
+                  "fewer tokens",
+                  packed_rows, kMaxPackedRows));
   bool known_head_dim = false;
   for (const int known : kHeadDims) known_head_dim |= head_dim == known;
   require(known_head_dim, *this, "head_dim is 64, 128, 256 or 512");

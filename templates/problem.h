@@ -22,6 +22,8 @@ constexpr int kMaxKvLen = 1 << 29;
 constexpr int kMaxWindow = 1 << 20;
 constexpr int kMaxVerifyTokens = 16;
 constexpr int kMaxPrefillTokens = 1 << 16;
+// Packed rows of a KV head: they and the tiles that hold them are counted in an int.
+constexpr int kMaxPackedRows = 1 << 26;
 constexpr int kMaxLinearFeatures = 1 << 20;
 
 // kv_len values that one choice of kernel has to be good for. Correctness never depends on it.

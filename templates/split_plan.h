@@ -11,6 +11,14 @@ namespace attune {
 // divides evenly over the CTAs whatever BLOCK_N is.
 constexpr int kSplitGrain = 16;
 
+// The query token of a packed row: packed / group_size, for rows below kMostTokenRows. `of_group` is 1 /
+// group_size with an error of one unit in the last place at most: with that of the product the quotient
+// is wrong by less than the half of 1 / group_size that is added, as long as packed < 2^23 / 3.
+constexpr int kMostTokenRows = 1 << 21;
+constexpr int token_of_row(int packed, float of_group) {
+  return static_cast<int>((static_cast<float>(packed) + 0.5f) * of_group);
+}
+
 // Keys [begin, end) of a sequence, by position.
 struct KeyRange {
   int begin;

@@ -29,11 +29,10 @@ struct SplitWork {
   int end;
 };
 
-// packed / group_size, for packed rows below 2^20, with which rounding stays below the half that is
-// added. A division takes five times the code, which is cold where it runs once a launch.
+// Of a packed row below kMostTokenRows. A division takes five times the code, which is cold where it runs
+// once a launch.
 __device__ __forceinline__ int token_of(const AttentionParams& p, int packed) {
-  const float of_group = rcp(static_cast<float>(p.group_size));
-  return static_cast<int>((static_cast<float>(packed) + 0.5f) * of_group);
+  return token_of_row(packed, rcp(static_cast<float>(p.group_size)));
 }
 
 // The query tokens of a row block.

@@ -214,6 +214,7 @@ struct WgmmaScores : WgmmaOutput<T, 0>, RowSoftmax<T::BLOCK_N, kSoftcap> {
     start_values(place);
     wgmma_wait_group<0>();
     opaque(sums);
+    keep_until_here(probabilities, this->memory);
   }
 
   // The lse of the rows, and what their sums are to be multiplied by.

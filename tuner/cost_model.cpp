@@ -219,11 +219,14 @@ double predicted_us(const Problem& problem, const Candidate& candidate, const De
 
   // Bytes come in by the SM's share of the device (row blocks share what they read), by its port, or
   // by its slots, each of which is under way and then worked on.
-  const double key_bytes = kv_stage_elements({1, 1, 1, 1}, problem.head_dim, problem.kv_layout) *
-                           double{kBytesPerElement};
+  const int key_elements =
+      kv_stage_elements({1, 1, 1, 1}, problem.head_dim,
+                        family.has_slices ? KvLayout::kContiguous : problem.kv_layout);
+  const double key_bytes = key_elements * double{kBytesPerElement};
   const int streams = family.num_streams ? family.num_streams(config, problem.head_dim) : 1;
+  const double slot_share = family.has_slices ? double{kSliceColumns} / key_elements : 1;
   const double slot_keys =
-      std::min<double>(streams * config.num_stages * config.block_n, work.keys);
+      std::min<double>(streams * config.num_stages * config.block_n * slot_share, work.keys);
   const double slot_us = kLoadUs + kHeldShare * round.alone * cycle_us;
   const double bytes = per_sm * work.keys * key_bytes;
   const double shared_us = bytes * busy_sms / (rates.read_bytes_per_s * work.row_blocks) * 1e6;

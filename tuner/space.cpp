@@ -1,68 +1,21 @@
 #include "tuner/space.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <map>
-#include <tuple>
 
 #include <fmt/format.h>
 
-#include "common/error.h"
 #include "jit/compiler.h"
 #include "jit/host/host_target.h"
-#include "templates/launch_plan.h"
-#include "templates/split_plan.h"
 #include "tuner/linear_space.h"
+#include "tuner/space_parts.h"
 
 namespace attune {
 namespace {
 
-// Shared memory that the driver keeps for itself, per resident CTA.
-constexpr int kReservedSmemBytes = 1024;
-constexpr int kThreadsPerSm = 2048;
 // More row blocks read K/V that many times through L2; dropped where a larger BLOCK_M runs.
 constexpr int kMaxRowBlocks = 4;
 // Registers are handed to a warp in units of this many.
 constexpr int kRegisterUnit = 256;
-
-// K/V slots of the default candidate: 64 KB in flight per SM is enough for the full read bandwidth
-// of an H200, and as much again is being computed on.
-constexpr int kDefaultKvBytes = 128 << 10;
-// A tile of 64 keys reads the queries from shared memory half as often as one of 32.
-constexpr int kDefaultBlockN = 64;
-constexpr int kDefaultWarps = 8;
-// Rows of a prefill tile that feed the tensor cores well.
-constexpr int kDefaultPrefillBlockM = 64;
-constexpr int kMostRegisters = 255;  // of a thread
-// A step that sees no more keys ends as soon as it has begun: what has least to do at its end is
-// fastest [h200].
-constexpr int kFewKeys = 1024;
-
-int ceil_div(int a, int b) { return (a + b - 1) / b; }
-
-int kv_slot_bytes(const Family& family, const KernelConfig& config, const Problem& problem) {
-  const int streams = family.num_streams ? family.num_streams(config, problem.head_dim) : 1;
-  return streams * config.num_stages *
-         kv_stage_elements(config, problem.head_dim, problem.kv_layout) * kBytesPerElement;
-}
-
-// Keys that one sequence of the largest kv_len of the problem reads.
-int max_visible_keys(const Problem& problem) {
-  const KeyRange keys = visible_keys(problem.kv.max, problem.seqlen_q, 0, problem.seqlen_q - 1,
-                                     problem.window, problem.causal ? 1 : 0);
-  return keys.end - keys.begin;
-}
-
-// Whether `count` CTAs of this config fit on one SM by shared memory and threads. A core of the
-// host device runs one at a time.
-bool fits_per_sm(int count, const Problem& problem, const Family& family,
-                 const KernelConfig& config, const DeviceInfo& device) {
-  if (is_host_arch(device.arch)) return count == 1;
-  const int smem_bytes =
-      family.smem_bytes(config, problem.head_dim, problem.kv_layout) + kReservedSmemBytes;
-  return count * smem_bytes <= device.smem_per_sm_bytes &&
-         count * config.num_warps * kWarpSize <= kThreadsPerSm;
-}
 
 struct Survivor {
   const Family* family;
@@ -162,128 +115,7 @@ void drop_outclassed(const Problem& problem, std::vector<Survivor>* survivors,
   *survivors = std::move(kept);
 }
 
-// |log2(a / b)| of powers of two and near them, in half steps: an order of preference as an int.
-int distance(int a, int b) {
-  int steps = 0;
-  for (int low = std::min(a, b), high = std::max(a, b); 2 * low <= high; low *= 2) ++steps;
-  return steps;
-}
-
-std::string table_of_reasons(const std::vector<PrunedCandidate>& pruned) {
-  std::map<std::string_view, std::pair<int, std::string>> reasons;
-  for (const PrunedCandidate& one : pruned) {
-    auto& [count, example] = reasons[name_of(one.rejection.reason)];
-    if (count++ == 0) example = text_of(one.candidate.config) + ": " + one.rejection.detail;
-  }
-  std::string text;
-  for (const auto& [reason, entry] : reasons) {
-    text +=
-        fmt::format("{}{} x{} ({})", text.empty() ? "" : ", ", reason, entry.first, entry.second);
-  }
-  return text;
-}
-
-// Throws where a family that is off could have computed the problem.
-void refuse_if_only_disabled(const Problem& problem, const DeviceInfo& device,
-                             std::span<const std::string> disabled) {
-  if (disabled.empty() || candidate_space(problem, device).kept.empty()) return;
-  throw InvalidArgument(
-      "only kernel families that are switched off can compute the problem",
-      fmt::format("problem={} disabled_families={}", problem.text(), fmt::join(disabled, ",")),
-      "switch one of them on");
-}
-
-// CTAs of a launch of a persistent family: what fills the device, and one for each row block, which the
-// device hands out as others end.
-std::vector<int> persistent_ctas(const Problem& problem, const KernelConfig& config,
-                                 const DeviceInfo& device) {
-  const std::int64_t row_blocks = ceil_div(problem.num_rows(), config.block_m);
-  const auto blocks = static_cast<int>(row_blocks * problem.num_kv_heads * problem.batch);
-  if (blocks <= device.num_sms) return {blocks};
-  return {device.num_sms, blocks};
-}
-
-bool has_few_keys(const Problem& problem) {
-  return problem.window == 0 && max_visible_keys(problem) <= kFewKeys;
-}
-
-// For few keys a cluster, with enough CTAs for all of them to be under way at once; else what fills the
-// device once. Not for a window: where its ring begins again inside of a tile, which is one more then,
-// a quarter of the keys takes a round more (9.6 against 8.1 us for 4 tokens [h200]).
-int default_split_cap(const Problem& problem, const Family& family, const KernelConfig& config,
-                      const DeviceInfo& device) {
-  const std::vector<int> caps = split_caps(problem, family, config, device);
-  const int row_blocks = ceil_div(problem.num_rows(), config.block_m);
-  const auto clusters = [&](int cap) { return merges_in_cluster(family, row_blocks, cap); };
-  if (has_few_keys(problem) && std::any_of(caps.begin(), caps.end(), clusters)) {
-    const int bytes = kv_slot_bytes(family, config, problem);
-    const int keys =
-        bytes / (kv_stage_elements({config.block_m, 1, 1, 1}, problem.head_dim, problem.kv_layout) *
-                 kBytesPerElement);
-    const int enough = ceil_div(max_visible_keys(problem), keys);
-    int best = 1;
-    for (const int cap : caps) {
-      if (!clusters(cap)) continue;
-      const bool is_better = best < enough ? cap > best : cap >= enough && cap < best;
-      if (is_better) best = cap;
-    }
-    return best;
-  }
-  return caps.front();
-}
-
 }  // namespace
-
-std::vector<int> split_caps(const Problem& problem, const Family& family,
-                            const KernelConfig& config, const DeviceInfo& device) {
-  if (family.is_persistent) return persistent_ctas(problem, config, device);
-  if (!family.splits_keys) return {1};
-  if (problem.invariant) return {invariant_split_cap(problem)};
-  const int row_blocks = ceil_div(problem.num_rows(), config.block_m);
-  const std::int64_t ctas_per_split = std::int64_t{1} * problem.num_kv_heads * row_blocks;
-  const int of_sequence = std::max(1, ceil_div(max_visible_keys(problem), config.block_n));
-  const std::int64_t limit = std::int64_t{1} * of_sequence * problem.batch;
-  const auto fill = [&](int ctas) {
-    const auto splits = static_cast<int>(std::min(ctas / ctas_per_split, limit));
-    return splits > problem.batch ? splits : 1;
-  };
-  const auto clusters = [&](int cap) { return merges_in_cluster(family, row_blocks, cap); };
-  const auto has_room = [&](int cap) {
-    return cap * ctas_per_split * problem.batch <= kMaxClusterCtas;
-  };
-  // The first one fills the device once and is the default's. Fewer splits are longer ones with
-  // less to combine; where the keys are few, much fewer may do.
-  const int full = fill(device.num_sms);
-  std::vector<int> wanted = {full, std::max(1, full / 2)};
-  // Sequences of different lengths: a long one must not be left to one CTA.
-  // Not so in a prefill, which has row blocks for all CTAs.
-  const int shared = 2 * problem.batch;
-  const bool differ = problem.batch > 1 && problem.window == 0 && problem.op != Op::kPrefill;
-  if (differ && full < shared && shared <= limit) wanted.insert(wanted.begin(), shared);
-  // Twice as many splits differ half as much from an even share.
-  if (differ) wanted.push_back(fill(2 * device.num_sms));
-  if (full == limit) wanted.push_back(std::max(1, full / 4));
-  for (const int per_sm : {2, 3, 4}) {
-    if (fits_per_sm(per_sm, problem, family, config, device)) {
-      wanted.push_back(fill(per_sm * device.num_sms));
-    }
-  }
-  // Clusters leave SMs to the next launch, whose first tiles come in meanwhile.
-  for (const int cap : {16, 8, 4}) {
-    if (cap > of_sequence || !clusters(cap)) continue;
-    if (problem.batch == 1 || has_room(cap)) wanted.push_back(cap);
-  }
-  // One split less is no cluster, where these would not all find room.
-  for (int& cap : wanted) {
-    if (cap > 2 && clusters(cap) && !has_room(cap)) --cap;
-    if (cap <= problem.batch && !clusters(cap)) cap = 1;
-  }
-  std::vector<int> caps;
-  for (const int cap : wanted) {
-    if (std::find(caps.begin(), caps.end(), cap) == caps.end()) caps.push_back(cap);
-  }
-  return caps;
-}
 
 std::optional<Rejection> prune(const Problem& problem, const Family& family,
                                const KernelConfig& config, const DeviceInfo& device) {
@@ -393,63 +225,6 @@ std::optional<Rejection> prune_compiled(const Binary& binary, const LaunchPlan& 
     }
   }
   return std::nullopt;
-}
-
-Candidate default_candidate(const Problem& problem, const DeviceInfo& device,
-                            std::span<const std::string> disabled) {
-  const CandidateSpace space = candidate_space(problem, device, disabled);
-  if (space.kept.empty()) refuse_if_only_disabled(problem, device, disabled);
-  if (space.kept.empty()) {
-    throw InvalidArgument("no kernel can compute the problem on this device",
-                          fmt::format("{} on {} ({}): {}", problem.text(), device.name, device.arch,
-                                      table_of_reasons(space.pruned)),
-                          problem.is_linear()
-                              ? "use bf16 weights, or a GPU of sm_90 or later"
-                              : "use a device with more shared memory, or a smaller head_dim or "
-                                "seqlen_q");
-  }
-  if (problem.is_linear()) return default_linear_candidate(problem, device);
-  const int rows = problem.num_rows();
-  // Smaller is better, from left to right; the config itself makes the order total.
-  const auto rank = [&](const Candidate& candidate) {
-    const KernelConfig& config = candidate.config;
-    const Family& family = known_family(candidate.family);
-    const int caps_first = default_split_cap(problem, family, config, device);
-    // Neighbours that share their reads cost less than rows that share a stream: row blocks of 8
-    // are 15 to 25% faster than one of 16 [h200].
-    const int row_blocks = family.num_streams ? 1 : ceil_div(rows, config.block_m);
-    const int kv_bytes = distance(kv_slot_bytes(family, config, problem), kDefaultKvBytes);
-    // They keep in step with small tiles (6.4 against 7.5 us at 1024 keys and two tokens, 44.5 against
-    // 48.9 at 32768 [h200]).
-    const bool are_neighbours = family.num_streams && problem.window == 0 && rows > config.block_m;
-    const int block_n = distance(config.block_n, are_neighbours ? kMmaRows : kDefaultBlockN);
-    const int warps =
-        distance(config.num_warps, are_neighbours ? kDefaultWarps / 2 : kDefaultWarps);
-    const int cap = std::abs(candidate.split_cap - caps_first);
-    // Its config and its CTAs per SM decide how fast a family of mma.sync tiles is.
-    if (family.splits_keys || family.prefills) {
-      const bool is_first = rows >= family.first_choice_from && rows <= family.first_choice_to;
-      const bool is_short = rows >= family.short_choice_from && rows <= family.short_choice_to;
-      const bool is_of_prefills = problem.op == Op::kPrefill && family.prefills;
-      const bool is_of_few = has_few_keys(problem) && is_short;
-      const int choice = is_of_prefills ? -1 : is_of_few ? 0 : is_first ? 1 : 2;
-      return std::make_tuple(choice, row_blocks, config.block_m, kv_bytes, block_n, warps, cap,
-                             config.block_n, config.num_stages, config.num_warps);
-    }
-    // It is bound by the tensor cores and by what feeds them from shared memory: the sides of a
-    // tile come first, then a second CTA on the SM, whose products fill the other's waits (4% at
-    // head_dim 256 [h200]), then the copies under way.
-    const int sides = 1024 / std::min(config.block_m, kDefaultPrefillBlockM) +
-                      1024 / std::min(config.block_n, kDefaultBlockN);
-    const bool is_paired =
-        fits_per_sm(2, problem, family, config, device) &&
-        2 * config.num_warps * kWarpSize * kMostRegisters <= device.registers_per_sm;
-    return std::make_tuple(0, sides, is_paired ? 0 : 1, row_blocks, block_n, kv_bytes, warps,
-                           config.block_n, -config.num_stages, config.num_warps);
-  };
-  return *std::min_element(
-      space.kept.begin(), space.kept.end(),
-      [&](const Candidate& a, const Candidate& b) { return rank(a) < rank(b); });
 }
 
 }  // namespace attune

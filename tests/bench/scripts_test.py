@@ -64,6 +64,13 @@ class Record(unittest.TestCase):
             self.assertTrue((self.folder / "out" / f"{part}.csv").exists(), part)
         self.assertIn("==> 2 of 5: 31b-sliding", done.stderr)
 
+    def test_audits_the_register_rule_of_prefills_too(self):
+        self.assertEqual(self.record("out", "register-rule", "register-rule-prefill").returncode, 0)
+        commands = (self.folder / "out" / "commands.txt").read_text(encoding="utf-8").splitlines()
+        self.assertIn("--kv 131072 --register-rule --csv register-rule.csv", commands[1])
+        self.assertIn("--kv 2048 --register-rule --csv register-rule-prefill.csv", commands[3])
+        self.assertEqual(heads_of(TABLES / "register-rule-prefill.yaml"), heads_of(ROOT / "presets" / "gemma4-31b.yaml"))
+
     def test_writes_no_folder_of_the_machine(self):
         self.assertEqual(self.record("--cache", "mine.db", "out", "small-batch", "preset").returncode, 0)
         for file in (self.folder / "out").glob("*.txt"):

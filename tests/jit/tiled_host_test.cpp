@@ -1,4 +1,5 @@
-// The tiled prefill kernel on the host device: a row has the same bits whatever chunk it came in.
+// The prefill kernels of mma.sync tiles on the host device: a row has the same bits whatever chunk it came
+// in.
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
@@ -23,8 +24,11 @@ struct ChunkProblem {
   const char* name;
   const char* problem;  // its seqlen_q is that of the whole
   const char* config;
+  const char* family = "tiled";
 };
-void PrintTo(const ChunkProblem& one, std::ostream* out) { *out << one.problem << one.config; }
+void PrintTo(const ChunkProblem& one, std::ostream* out) {
+  *out << one.problem << one.family << one.config;
+}
 
 // A small whole number as bf16, so that sums of products round often but not everywhere.
 class Noise {
@@ -153,7 +157,7 @@ class TiledChunks : public testing::TestWithParam<ChunkProblem> {};
 TEST_P(TiledChunks, ChangeNoBit) {
   const HostBench bench;
   const Problem problem = Problem::parse(GetParam().problem);
-  const Candidate candidate{"tiled", parse_config(GetParam().config), 1};
+  const Candidate candidate{GetParam().family, parse_config(GetParam().config), 1};
   const Variant variant = candidate.variant(problem);
   const AttentionKernels kernels =
       load_attention(*bench.device, bench.compile(attention_source(variant)), variant,
@@ -185,7 +189,12 @@ INSTANTIATE_TEST_SUITE_P(
         ChunkProblem{"d128_softcap", "prefill/b1/q131/kv1-8192/h3x1/d128/softcap/contiguous/bf16",
                      "m64n32s2w4"},
         ChunkProblem{"d64_window", "prefill/b1/q131/kv1-8192/h2x1/d64/w50/contiguous/bf16",
-                     "m16n64s2w4"}),
+                     "m16n64s2w4"},
+        ChunkProblem{"slices_unified_paged",
+                     "prefill/b1/q131/kv1-8192/h4x1/d512/p16/unified-paged/bf16", "m64n32s3w8",
+                     "slices"},
+        ChunkProblem{"slices_ring", "prefill/b1/q131/kv1-8192/h4x2/d256/w48/ring/bf16",
+                     "m128n64s4w8", "slices"}),
     [](const auto& instance) { return std::string(instance.param.name); });
 
 }  // namespace

@@ -126,8 +126,9 @@ TEST(Families, OfferDistinctConfigsThatTheySupportThemselves) {
       problem.head_dim = head_dim;
       while (problem.num_rows() < family.least_rows) ++problem.seqlen_q;
       const auto configs = family.configs(head_dim, KvLayout::kContiguous);
-      // Made for one head_dim.
-      const bool is_narrow = family.name == "wgrows" && head_dim != kWgrowsHeadDim;
+      // Made for one head_dim, or for wide ones.
+      const bool is_narrow = (family.name == "wgrows" && head_dim != kWgrowsHeadDim) ||
+                             (family.has_slices && head_dim < 2 * kSliceColumns);
       if (is_narrow || (family.name == "wgmma" && head_dim != kWgmmaHeadDim)) {
         EXPECT_TRUE(configs.empty()) << head_dim;
         continue;
@@ -232,9 +233,31 @@ TEST(Families, RefuseWarpgroupsOfRowsThatCannotBe) {
             std::string::npos);
   const KernelConfig columns{64, 64, 1, 12};
   EXPECT_EQ(refusal("wgmma", "prefill/b1/q1/kv1-64/h2x2/d512/contiguous/bf16", columns), "none");
-  EXPECT_NE(refusal("wgmma", "prefill/b1/q65536/kv1-65536/h64x1/d512/contiguous/bf16", columns)
-                .find("prefills of 1 to"),
-            std::string::npos);
+  // Up to as many rows as have their tokens found by a product.
+  EXPECT_EQ(refusal("wgmma", "prefill/b1/q65536/kv1-65536/h32x1/d512/contiguous/bf16", columns),
+            "none");
+  EXPECT_EQ(refusal("wgmma", "prefill/b1/q63551/kv1-65536/h33x1/d512/contiguous/bf16", columns),
+            "rows=2097183: wgmma is made for prefills of 1 to 2097152");
+  // Those that divide have no such limit.
+  EXPECT_EQ(refusal("wgrows", "prefill/b1/q65536/kv1-65536/h64x1/d256/contiguous/bf16", rows),
+            "none");
+}
+
+// The reasons why `slices` cannot be instantiated.
+TEST(Families, RefuseSlicesThatCannotBe) {
+  const Family& family = *find_family("slices");
+  const auto reason = [&](const KernelConfig& config, int head_dim) {
+    const auto limit = family.static_limits(config, head_dim, KvLayout::kUnified);
+    return limit ? limit->detail : "none";
+  };
+  EXPECT_EQ(reason({64, 32, 3, 8}, 512), "none");
+  EXPECT_EQ(reason({64, 32, 9, 8}, 512), "none");
+  EXPECT_NE(reason({64, 32, 10, 8}, 512).find("num_stages=10: a tile has 8"), std::string::npos);
+  EXPECT_NE(reason({64, 32, 1, 8}, 512).find("num_stages=1"), std::string::npos);
+  EXPECT_NE(reason({64, 16, 3, 8}, 512).find("8 warps over 64 rows"), std::string::npos);
+  const auto narrow = family.static_limits({64, 32, 3, 8}, 128, KvLayout::kRing);
+  ASSERT_TRUE(narrow);
+  EXPECT_NE(narrow->detail.find("head_dim=128"), std::string::npos);
 }
 
 // The reasons why `swapab` cannot be instantiated, or is not for a problem.

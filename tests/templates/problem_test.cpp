@@ -97,6 +97,14 @@ TEST(ProblemText, NamesTheSegmentThatIsMalformed) {
   expect_parse_error("decode/b1/q1/kv1/h1x1/d64/unified/bf16", "defined for head_dim 512");
   expect_parse_error("decode/b1/q1/kv1/h1x1/d64/full/invariant/contiguous/bf16", "drop /full");
   expect_parse_error("prefill/b1/q65537/kv1/h1x1/d64/contiguous/bf16", "prefill has q1 to q65536");
+  // 2^26 packed rows of a KV head and no more.
+  EXPECT_EQ(Problem::parse("prefill/b1/q65536/kv1/h1024x1/d64/contiguous/bf16").num_rows(),
+            1 << 26);
+  expect_parse_error(
+      "prefill/b1/q65536/kv1/h1025x1/d64/contiguous/bf16",
+      "seqlen_q * q heads / kv heads = 67174400 is above the limit of 67108864 packed");
+  expect_parse_error("prefill/b1/q65536/kv1/h1048576x1/d64/contiguous/bf16",
+                     "seqlen_q * q heads / kv heads = 68719476736 is above");
   expect_parse_error("decode/b1/q1/kv1/h1x1/d64/contiguous/fp8", "dtype='fp8' is not one of bf16");
 }
 

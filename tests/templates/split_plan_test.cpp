@@ -1,6 +1,7 @@
 #include "templates/split_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -240,6 +241,34 @@ TEST(Chunks, ArePlannedFromTheLastKeyBackwards) {
   EXPECT_EQ(capped.first_chunk, 3);
   EXPECT_EQ(capped.num_chunks, 2);
   EXPECT_EQ(plan_chunks(rule, {7, 7}, 8).num_chunks, 0);
+}
+
+// Whatever a reciprocal with an error of one unit in the last place is. Beyond the limit it is wrong for
+// some: the limit is not just careful.
+TEST(TokenOfRow, IsTheQuotientUpToItsLimit) {
+  const auto is_right = [](int packed, int group_size) {
+    const float exact = 1.0f / static_cast<float>(group_size);
+    // What is between them gives something between.
+    for (const float of_group : {std::nextafter(exact, 0.0f), std::nextafter(exact, 2.0f)}) {
+      if (token_of_row(packed, of_group) != packed / group_size) return false;
+    }
+    return true;
+  };
+  int num_wrong_behind = 0;
+  for (int group_size = 1; group_size <= 64; ++group_size) {
+    // A token's first and last rows are those that rounding puts elsewhere.
+    for (int token = 0; token * group_size < kMostTokenRows; ++token) {
+      const int first = token * group_size;
+      const int last = std::min(first + group_size, kMostTokenRows) - 1;
+      ASSERT_TRUE(is_right(first, group_size)) << first << " / " << group_size;
+      ASSERT_TRUE(is_right(last, group_size)) << last << " / " << group_size;
+    }
+    for (int token = 2 * kMostTokenRows / group_size; token * group_size < 4 * kMostTokenRows;
+         ++token) {
+      num_wrong_behind += !is_right(token * group_size + group_size - 1, group_size);
+    }
+  }
+  EXPECT_GT(num_wrong_behind, 0);
 }
 
 }  // namespace

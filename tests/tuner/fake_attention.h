@@ -110,7 +110,8 @@ inline void serve_attention(
   device.on_launch = [&device, cost_us = std::move(cost_us), tamper = std::move(tamper)](
                          const Kernel& kernel, const KernelLaunch&, const void* params) {
     const std::string& symbol = FakeDevice::symbol_of(kernel);
-    if (!symbol.starts_with("splitkv")) {
+    const std::string family = symbol.substr(0, symbol.find('_'));
+    if (family != "splitkv" && family != "tiled" && family != "slices") {
       device.now_us += 1;
       return;
     }

@@ -108,7 +108,7 @@ TEST_P(HostPrefillCorners, AreRight) {
 TEST_P(HostPrefill, BreaksNoRuleByAnyFamily) {
   const Problem problem = Problem::parse(GetParam().text);
   const auto cases = few_cases(problem);
-  const std::string others[] = {"tiled", "wgmma", "wgrows"};
+  const std::string others[] = {"tiled", "slices", "wgmma", "wgrows"};
   for (const bool early_copies : {false, true}) {
     const HostBench bench({.target = checked_target(), .early_copies = early_copies});
     Verifier verifier(*bench.device, cases);
@@ -116,6 +116,12 @@ TEST_P(HostPrefill, BreaksNoRuleByAnyFamily) {
     EXPECT_EQ(tiled.family, "tiled");
     EXPECT_EQ(verify_on(bench, verifier, problem, tiled), "right") << tiled.text();
     if (early_copies) continue;  // the splits' copies are those of decode and verify
+    // Where there is less shared memory.
+    const char* const arch = is_unified(problem.kv_layout) ? "sm_80" : "sm_89";
+    const Candidate small = default_candidate(problem, architecture_limits(arch));
+    if (small != tiled) {
+      EXPECT_EQ(verify_on(bench, verifier, problem, small), "right") << small.text();
+    }
     Candidate splitkv = default_candidate(problem, bench.device->info(), others);
     splitkv.split_cap = 3;
     EXPECT_EQ(verify_on(bench, verifier, problem, splitkv), "right") << splitkv.text();

@@ -1,3 +1,6 @@
+#include <set>
+#include <string>
+
 #include <gtest/gtest.h>
 
 #include "common/error.h"
@@ -38,6 +41,29 @@ TEST(RegisterAudit, TimesWhatOnlyTheRegisterRuleDropped) {
     EXPECT_GE(audit.measurement.median_us, audit.within_rule ? 50 : 40);
     EXPECT_EQ(audit.resources.spill_store_bytes, 64);
   }
+}
+
+// Prefills have families of their own, some of which the rule leaves alone.
+TEST(RegisterAudit, TimesThePrefillsThatTheRuleDropped) {
+  DeviceInfo info = small_l2_device_info();
+  info.max_smem_per_block_bytes = 100 << 10;
+  FakeDevice device(info);
+  FakeCompiles compiles;
+  serve_attention(device, [](const Variant& variant, const AttentionParams&) {
+    return within_register_rule(variant.config, 512) ? 50.0 : 60.0;
+  });
+  const auto store = TuneStore::open_in_memory();
+  LocalMeasure measure(device);
+  const Problem problem = Problem::parse("prefill/b1/q2/kv1-64/h2x1/d512/contiguous/bf16");
+  const auto audits = Tuner(&measure, *store, compiles).audit_register_rule(problem, 64);
+  EXPECT_EQ(audits.front().candidate, default_candidate(problem, info));
+  std::set<std::string> dropped;
+  for (const RuleAudit& audit : audits) {
+    EXPECT_EQ(audit.failure, "") << audit.candidate.text();
+    EXPECT_EQ(audit.within_rule, within_register_rule(audit.candidate.config, 512));
+    if (!audit.within_rule) dropped.insert(audit.candidate.family);
+  }
+  EXPECT_EQ(dropped, (std::set<std::string>{"splitkv", "tiled"}));
 }
 
 TEST(RegisterAudit, PutsFailuresLastWithTheirReason) {

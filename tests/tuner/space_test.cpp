@@ -139,10 +139,10 @@ TEST(CandidateSpace, LeavesTheFamiliesOutThatHaveNeverBeenFaster) {
   EXPECT_EQ(names("verify/b1/q8/kv1-4096/h8x1/d512/invariant/contiguous/bf16", "sm_90a"),
             (Names{"splitkv"}));
   EXPECT_EQ(names("prefill/b1/q64/kv1-4096/h8x1/d512/contiguous/bf16", "sm_90a"),
-            (Names{"splitkv", "tiled", "wgmma"}));
+            (Names{"slices", "splitkv", "tiled", "wgmma"}));
   constexpr const char* kChunk = "prefill/b1/q64/kv1-4096/h4x2/d256/w64/ring/bf16";
-  EXPECT_EQ(names(kChunk, "sm_90a"), (Names{"splitkv", "tiled", "wgrows"}));
-  EXPECT_EQ(names(kChunk, "sm_100a"), (Names{"splitkv", "tiled"}));
+  EXPECT_EQ(names(kChunk, "sm_90a"), (Names{"slices", "splitkv", "tiled", "wgrows"}));
+  EXPECT_EQ(names(kChunk, "sm_100a"), (Names{"slices", "splitkv", "tiled"}));
 }
 
 TEST(CandidateSpace, LimitsTheRowBlocksWhereALargerBlockRuns) {
@@ -419,10 +419,47 @@ TEST(DefaultCandidate, PrefillsInTheLargestTilesThatFit) {
   EXPECT_EQ(chosen("sm_100a", d512), "tiled/m64n64s1w8/x1");
   // Two of them on an SM.
   EXPECT_EQ(chosen("sm_100a", d256), "tiled/m64n64s1w4/x1");
-  EXPECT_EQ(chosen("sm_80", d512), "tiled/m64n32s1w8/x1");
+  EXPECT_EQ(chosen("sm_80", d512), "slices/m64n64s4w8/x1");
+  EXPECT_EQ(chosen("sm_80", unified), "slices/m64n64s4w8/x1");
   EXPECT_EQ(chosen("sm_80", d256), "tiled/m128n64s1w8/x1");
-  EXPECT_EQ(chosen("sm_89", d512), "tiled/m32n32s1w4/x1");
-  EXPECT_EQ(chosen("sm_89", d256), "tiled/m64n64s1w4/x1");
+  for (const char* arch : {"sm_89", "sm_120"}) {
+    EXPECT_EQ(chosen(arch, d512), "slices/m64n32s3w8/x1");
+    EXPECT_EQ(chosen(arch, unified), "slices/m64n32s3w8/x1");
+    EXPECT_EQ(chosen(arch, d256), "tiled/m64n64s1w4/x1");
+  }
+}
+
+// Every prefill of every Gemma 4 on every architecture has several candidates. The default has 64 rows,
+// which read K and V half as often as 32 would, and something is under way while it computes.
+TEST(DefaultCandidate, PrefillsEveryGemma4OnEveryArchitecture) {
+  std::vector<std::string> shapes;
+  for (const char* heads : {"h32x4", "h16x1", "h16x2", "h8x1", "h8x2"}) {
+    for (const char* layout : {"contiguous", "p16/paged", "unified", "p16/unified-paged"}) {
+      shapes.push_back(fmt::format("{}/d512/{}", heads, layout));
+    }
+  }
+  for (const char* heads : {"h32x16", "h16x8", "h8x1", "h8x2"}) {
+    for (const char* layout : {"contiguous", "w1024/ring", "w1024/contiguous", "w1024/p16/paged"}) {
+      shapes.push_back(fmt::format("{}/d256/{}", heads, layout));
+    }
+  }
+  for (const char* arch : {"sm_80", "sm_86", "sm_89", "sm_100a", "sm_120"}) {
+    const DeviceInfo device = architecture_limits(arch);
+    for (const std::string& shape : shapes) {
+      SCOPED_TRACE(fmt::format("{} {}", arch, shape));
+      const Problem problem =
+          Problem::parse(fmt::format("prefill/b1/q2048/kv1-131072/{}/bf16", shape));
+      const CandidateSpace space = candidate_space(problem, device);
+      const auto prefilling =
+          std::count_if(space.kept.begin(), space.kept.end(),
+                        [](const auto& one) { return !known_family(one.family).splits_keys; });
+      EXPECT_GE(prefilling, 3);
+      const Candidate chosen = default_candidate(problem, device);
+      EXPECT_GE(chosen.config.block_m, 64) << chosen.text();
+      EXPECT_LE(plan_launch(problem, chosen).split.smem_bytes, device.max_smem_per_block_bytes);
+      EXPECT_TRUE(chosen.config.num_stages > 1 || !is_unified(problem.kv_layout)) << chosen.text();
+    }
+  }
 }
 
 // A launch has CTAs for the whole device, which take block after block, or one for each.

@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "decode/b1/q1/kv1-8192/h2x2/d64/w17/ring/bf16",
                     "verify/b1/q2/kv1-8192/h2x1/d64/w100/full/softcap/contiguous/bf16",
                     "prefill/b1/q33/kv1-8192/h8x1/d512/contiguous/bf16",
-                    "prefill/b1/q33/kv1-8192/h8x1/d512/p16/unified-paged/bf16",
+                    "prefill/b1/q33/kv1-8192/h8x1/d512/p64/unified-paged/bf16",
                     "prefill/b2/q70/kv1-8192/h4x2/d256/w300/ring/bf16",
                     "prefill/b1/q70/kv1-8192/h2x1/d128/softcap/p64/paged/bf16"));
 
@@ -99,19 +99,35 @@ TEST_F(TunerGpuTest, TunesOnceAndServesTheSecondRunFromTheStore) {
 
 // Few short launches that still take every path (several tiles and splits, one and several stages,
 // every layout, padding rows): what compute-sanitizer's racecheck can follow in a minute each.
-class SampleOfCandidates : public TunerGpuTest,
-                           public ::testing::WithParamInterface<const char*> {};
+class SampleOfCandidates : public TunerGpuTest, public ::testing::WithParamInterface<const char*> {
+ protected:
+  static std::set<std::string> families_in(const CandidateSpace& space) {
+    std::set<std::string> names;
+    for (const Candidate& one : space.kept) names.insert(one.family);
+    return names;
+  }
+  static std::vector<std::string> all_but(const std::string& name) {
+    std::vector<std::string> others;
+    for (const Family& family : families()) {
+      if (family.name != name) others.emplace_back(family.name);
+    }
+    return others;
+  }
+};
 
 TEST_P(SampleOfCandidates, Runs) {
-  constexpr std::size_t kEveryNth = 7;
   const Problem problem = Problem::parse(GetParam());
+  // A prefill has many rows: what matters is that each family that can compute it runs.
+  const std::size_t every_nth = problem.op == Op::kPrefill ? 20 : 7;
   std::vector<VerifyCase> cases = verify_cases(problem, 1);
   std::erase_if(cases, [](const VerifyCase& one) { return one.name != "large scores"; });
   ASSERT_EQ(cases.size(), 1u);
   const CandidateSpace space = candidate_space(problem, device().info());
   std::vector<Candidate> sample;
-  for (std::size_t i = 0; i < space.kept.size(); i += kEveryNth) sample.push_back(space.kept[i]);
-  sample.push_back(default_candidate(problem, device().info()));
+  for (std::size_t i = 0; i < space.kept.size(); i += every_nth) sample.push_back(space.kept[i]);
+  for (const std::string& name : families_in(space)) {
+    sample.push_back(default_candidate(problem, device().info(), all_but(name)));
+  }
   std::set<Variant> variants;
   for (const Candidate& one : sample) variants.insert(one.variant(problem));
   CompileStage stage(*store_, *compiles_, device().info().arch);
@@ -142,8 +158,11 @@ INSTANTIATE_TEST_SUITE_P(
                       "verify/b2/q5/kv1-8192/h4x1/d512/p32/unified-paged/bf16",
                       "verify/b1/q8/kv1-8192/h8x1/d512/invariant/unified/bf16",
                       "prefill/b1/q33/kv1-8192/h8x1/d512/contiguous/bf16",
-                      "prefill/b1/q33/kv1-8192/h8x1/d512/p16/unified-paged/bf16",
+                      "prefill/b1/q33/kv1-8192/h8x1/d512/p64/paged/bf16",
+                      "prefill/b1/q33/kv1-8192/h8x1/d512/unified/bf16",
+                      "prefill/b1/q33/kv1-8192/h8x1/d512/p64/unified-paged/bf16",
                       "prefill/b2/q70/kv1-8192/h4x2/d256/w300/ring/bf16",
+                      "prefill/b1/q70/kv1-8192/h2x1/d256/p64/paged/bf16",
                       "prefill/b1/q70/kv1-8192/h2x1/d128/softcap/p64/paged/bf16"));
 
 TEST_F(TunerGpuTest, TimesTheSameKernelAlikeTwice) {
