@@ -46,10 +46,12 @@ struct Experts : Linear<kConfig, kEpilogue, kWeights> {
     return has_pass(place.pass) && place.panel < this->num_panels;
   }
 
-  __device__ __forceinline__ void copy_weights(const Place& place) {
-    this->first_output =
-        experts[entry_of(place.pass)] * params.linear.out_features * Base::kRowsPerOutput;
-    Base::copy_weights({part_of(place.pass), place.panel, place.step});
+  __device__ __forceinline__ int first_row(int pass) const {
+    return experts[entry_of(pass)] * params.linear.out_features * Base::kRowsPerOutput +
+           this->pass_begin(part_of(pass));
+  }
+  __device__ __forceinline__ int outputs_of(int pass) const {
+    return this->pass_outputs(part_of(pass));
   }
   __device__ __forceinline__ void copy_input(const Place& place) const {
     Base::copy_input(place, entry_of(place.pass) * params.input_rows);

@@ -51,6 +51,7 @@ struct Linear {
   static constexpr int kSlotBytes = linear_slot_bytes(kConfig, kWeights);
   static constexpr int kInputBytes = linear_input_bytes(kConfig, kWeights);
   static constexpr int kInputBoxes = linear_input_boxes(kConfig, kWeights);
+  static constexpr int kPartBytes = linear_part_bytes(kConfig, kWeights, kRowsPerOutput);
   static constexpr int kPartialOffset = kLinearShares * kStages * kSlotBytes;
   static constexpr int kPartials = linear_partials(kConfig);
   static constexpr int kBarrierOffset = kPartialOffset + 2 * 4 * kPartials;
@@ -66,7 +67,10 @@ struct Linear {
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarpSize, 0);
   const int lane = threadIdx.x % kWarpSize;
   const int share = warp / kSharing;
-  const bool copies = warp % kSharing == 0;  // its lane 0, the slots of the share
+  // A lane of the share's first warp asks for W, one of its last for x: a copy takes the lane that asks for
+  // it some 160 cycles.
+  const bool copies = warp % kSharing == 0;
+  const bool copies_input = warp % kSharing == kSharing - 1;
   const int num_panels = linear_panels(kWeights, p.in_features);
   int first_output;
   int num_outputs;
@@ -113,6 +117,12 @@ struct Linear {
     return p.outputs_per_pass - (pass < num_long_passes() ? 0 : 1);
   }
 
+  // Of the weights.
+  __device__ __forceinline__ int first_row(int pass) const {
+    return first_output + pass_begin(pass);
+  }
+
+  __device__ __forceinline__ int outputs_of(int pass) const { return pass_outputs(pass); }
   __device__ __forceinline__ bool has_pass(int pass) const { return pass < p.num_passes; }
   __device__ __forceinline__ bool is_there(const Place& place) const {
     return has_pass(place.pass) && place.panel < num_panels;
@@ -133,22 +143,38 @@ struct Linear {
     return smem_address(smem) + kBarrierOffset + (share * kStages + slot) * 8;
   }
 
-  // W of a step; the barrier expects x too.
-  __device__ __forceinline__ void copy_weights(const Place& place) const {
+  // Rows of a panel of packed ones in front of row `row`, and of a part behind it.
+  __device__ __forceinline__ int64 packed_row(int panel, int row, int part) const {
+    return static_cast<int64>(panel) * p.weight_rows + row + part * p.out_features;
+  }
+  // Bytes that a copy of packed rows begins early, so that it begins with a line of the memory.
+  __device__ __forceinline__ static int lead_bytes(int64 packed_row) {
+    constexpr int kPeriod = 8;  // rows
+    static_assert(kPeriod * kInt4RowBytes % kInt4LineBytes == 0);
+    return static_cast<int>(packed_row & (kPeriod - 1)) * kInt4RowBytes % kInt4LineBytes;
+  }
+
+  // W of a step, of rows `row` on; the barrier expects x too.
+  __device__ __forceinline__ void copy_weights(const Place& place, int row, int outputs) const {
     const uint32 full = barrier(place.step % kStages);
     const uint32 slot = smem_address(smem) + slot_offset(place.step) + kInputBytes;
-    const int outputs = pass_outputs(place.pass);
-    const int row = first_output + pass_begin(place.pass);
-    mbarrier_arrive_expect_tx(
-        full, outputs * kRowsPerOutput * kRowBytes + p.num_tokens * kColumns * kBytesPerElement);
+    int bytes = outputs * kRowsPerOutput * kRowBytes + p.num_tokens * kColumns * kBytesPerElement;
+    if constexpr (kInt4) {
+#pragma unroll
+      for (int part = 0; part < kRowsPerOutput; ++part) {
+        bytes += lead_bytes(packed_row(place.panel, row, part));
+      }
+    }
+    mbarrier_arrive_expect_tx(full, bytes);
 #pragma unroll
     for (int part = 0; part < kRowsPerOutput; ++part) {
-      const uint32 to = slot + part * kOutputs * kRowBytes;
+      const uint32 to = slot + part * kPartBytes;
       const int from = row + part * p.out_features;
       if constexpr (kInt4) {
-        const int64 at = static_cast<int64>(place.panel) * p.weight_rows + from;
-        cp_async_bulk_load(to, static_cast<const unsigned char*>(p.packed) + at * kRowBytes,
-                           outputs * kRowBytes, full);
+        const int64 at = packed_row(place.panel, row, part);
+        const int lead = lead_bytes(at);
+        cp_async_bulk_load(to, static_cast<const unsigned char*>(p.packed) + at * kRowBytes - lead,
+                           lead + outputs * kRowBytes, full);
       } else {
         const bool is_long = outputs == p.outputs_per_pass;
         const int at[2] = {place.panel * kColumns, from};
@@ -156,6 +182,10 @@ struct Linear {
                                           full);
       }
     }
+  }
+  template <typename Cta>
+  __device__ __forceinline__ void copy_weights(const Cta& cta, const Place& place) const {
+    copy_weights(place, cta.first_row(place.pass), cta.outputs_of(place.pass));
   }
   // Columns behind the last one become zeros.
   __device__ __forceinline__ void copy_input(const Place& place, int row = 0) const {
@@ -173,14 +203,12 @@ struct Linear {
   // it, x does. More W in front of the first x would keep it waiting.
   template <typename Cta>
   __device__ __forceinline__ void start(Cta& cta) {
-    if (copies && cta.is_there(next) && elect_sync()) cta.copy_weights(next);
+    if (copies && cta.is_there(next) && elect_sync()) copy_weights(cta, next);
     griddepcontrol_wait();
     griddepcontrol_launch_dependents();
     for (; next.step < kStages && cta.is_there(next); advance(next)) {
-      if (copies && elect_sync()) {
-        if (next.step > 0) cta.copy_weights(next);
-        cta.copy_input(next);
-      }
+      if (copies && next.step > 0 && elect_sync()) copy_weights(cta, next);
+      if (copies_input && elect_sync()) cta.copy_input(next);
     }
   }
 
@@ -189,9 +217,13 @@ struct Linear {
   __device__ __forceinline__ void refill(Cta& cta) {
     sync_share();
     if (!cta.is_there(next)) return;
+    // Behind the fence, because the copies write what the share's warps have read, in another proxy.
     if (copies && elect_sync()) {
-      fence_proxy_async();  // the copies write what its warps have read, in another proxy
-      cta.copy_weights(next);
+      fence_proxy_async();
+      copy_weights(cta, next);
+    }
+    if (copies_input && elect_sync()) {
+      fence_proxy_async();
       cta.copy_input(next);
     }
     advance(next);
@@ -223,11 +255,17 @@ struct Linear {
     return *reinterpret_cast<const uint4*>(panel + at);
   }
 
-  __device__ __forceinline__ void multiply(int step) {
-    mbarrier_wait_parity(barrier(step % kStages), step / kStages & 1);
+  // A panel of the pass whose weights begin at `row`.
+  __device__ __forceinline__ void multiply(int step, int panel, int row) {
     const unsigned char* const slot = smem + slot_offset(step);
+    int leads[kRowsPerOutput];
+#pragma unroll
+    for (int part = 0; part < kRowsPerOutput; ++part) {
+      leads[part] = lead_bytes(packed_row(panel, row, part));
+    }
+    mbarrier_wait_parity(barrier(step % kStages), step / kStages & 1);
     if constexpr (kInt4) {
-      multiply_int4(slot);
+      multiply_int4(slot, leads);
     } else {
       multiply_bf16(slot);
     }
@@ -271,8 +309,17 @@ struct Linear {
 
   static constexpr int kHalf = kInt4Groups / 2;
 
+  // Eight packed rows of a slot.
+  __device__ __forceinline__ static const unsigned char* packed_rows(
+      const unsigned char* slot, const int (&leads)[kRowsPerOutput], int eight) {
+    const int part = eight * 8 / kOutputs;
+    return slot + kInputBytes + part * kPartBytes + leads[part < kRowsPerOutput ? part : 0] +
+           (eight * 8 - part * kOutputs) * kRowBytes;
+  }
+
   // One half of the groups; the other is another warp's.
-  __device__ __forceinline__ void multiply_int4(const unsigned char* slot) {
+  __device__ __forceinline__ void multiply_int4(const unsigned char* slot,
+                                                const int (&leads)[kRowsPerOutput]) {
     constexpr uint32 kOffset = 0xc308c308u;  // two of -(128 + kInt4Zero)
     const uint32 offsets[4] = {kOffset, kOffset, kOffset, kOffset};
     const int row = lane_row(lane / 4);
@@ -289,11 +336,10 @@ struct Linear {
         mma_m16n8k16(base[i][t], offsets, x[i][t].z, x[i][t].w);
       }
     }
-    const unsigned char* const weights = slot + kInputBytes + row * kRowBytes;
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
-      const unsigned char* const low = weights + m * kMmaRows * kRowBytes;
-      const unsigned char* const high = low + 8 * kRowBytes;
+      const unsigned char* const low = packed_rows(slot, leads, 2 * m) + row * kRowBytes;
+      const unsigned char* const high = packed_rows(slot, leads, 2 * m + 1) + row * kRowBytes;
       const int at = (lane % 4 + 4 * half) * 16;
       const uint4 words[2] = {*reinterpret_cast<const uint4*>(low + at),
                               *reinterpret_cast<const uint4*>(high + at)};
@@ -313,9 +359,9 @@ struct Linear {
   }
 
   // Adds the products of one group of 16 rows.
-  __device__ __forceinline__ static void add_group(float (&to)[4], const uint32 (&word)[2],
-                                                   const float (&scale)[2], const uint4& x,
-                                                   const float (&base)[4]) {
+  __device__ __forceinline__ void add_group(float (&to)[4], const uint32 (&word)[2],
+                                            const float (&scale)[2], const uint4& x,
+                                            const float (&base)[4]) const {
     const uint32 first[4] = {widen(word[0], 0), widen(word[1], 0), widen(word[0], 1),
                              widen(word[1], 1)};
     const uint32 second[4] = {widen(word[0], 2), widen(word[1], 2), widen(word[0], 3),
@@ -395,8 +441,9 @@ struct Linear {
     int step = 0;
     for (int pass = 0; cta.has_pass(pass); ++pass) {
       clear();
+      const int row = cta.first_row(pass);
       for (int panel = share; panel < num_panels; panel += kLinearShares) {
-        multiply(step++);
+        multiply(step++, panel, row);
         refill(cta);
       }
       cta.finish(pass);

@@ -32,6 +32,8 @@ constexpr int kInt4Groups = kInt4Columns / kInt4GroupColumns;
 constexpr int kInt4ScalesOffset = kInt4Columns / 2;
 constexpr int kInt4RowBytes = kInt4ScalesOffset + kInt4Groups * kBytesPerElement;
 constexpr int kInt4Zero = 8;
+// Copies of packed rows begin at a multiple of this, a line of the memory, and may so begin early by less.
+constexpr int kInt4LineBytes = 128;
 
 constexpr int linear_panel_columns(LinearWeights weights) {
   return weights == LinearWeights::kInt4 ? kInt4Columns : kLinearColumns;
@@ -74,10 +76,17 @@ constexpr int linear_input_boxes(const KernelConfig& config, LinearWeights weigh
 constexpr int linear_input_bytes(const KernelConfig& config, LinearWeights weights) {
   return config.block_m * linear_panel_columns(weights) * kBytesPerElement;
 }
-// x | rows of W; x begins at a multiple of the swizzle, or of what bulk tensor copies ask for.
+// Of the rows of W in a slot: all, or the gate's or up's.
+constexpr int linear_part_bytes(const KernelConfig& config, LinearWeights weights, int num_parts) {
+  const int rows = config.block_n / num_parts;
+  if (weights == LinearWeights::kBf16) return rows * kLinearRowBytes;
+  const int lines = (rows * kInt4RowBytes + kInt4LineBytes - 1) / kInt4LineBytes + 1;
+  return lines * kInt4LineBytes;
+}
+// x | rows of W, room for two parts; x begins at a multiple of the swizzle, or of what bulk tensor copies
+// ask for.
 constexpr int linear_slot_bytes(const KernelConfig& config, LinearWeights weights) {
-  const int row_bytes = weights == LinearWeights::kInt4 ? kInt4RowBytes : kLinearRowBytes;
-  const int bytes = linear_input_bytes(config, weights) + config.block_n * row_bytes;
+  const int bytes = linear_input_bytes(config, weights) + 2 * linear_part_bytes(config, weights, 2);
   const int multiple = config.block_m == 1 ? 128 : 1024;
   return (bytes + multiple - 1) / multiple * multiple;
 }

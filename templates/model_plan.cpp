@@ -40,6 +40,29 @@ std::optional<KernelConfig> default_linear_config(int tokens, LinearWeights weig
   return std::nullopt;
 }
 
+std::optional<KernelConfig> default_linear_config(const LinearShape& shape, int tokens,
+                                                  int max_smem_bytes, int num_sms) {
+  auto best = default_linear_config(tokens, shape.weights, max_smem_bytes);
+  if (!best || shape.weights == LinearWeights::kBf16) return best;
+  // Packed rows are the cores' work as well. A slot costs an H200 as much as two tiles of 16 rows, and
+  // its tiles (bench/results/h200-2026-11-30-model-2).
+  const auto work = [&](const KernelConfig& config) {
+    constexpr int kSlotTiles = 2;
+    const LinearPlan plan = plan_linear(shape, config, num_sms);
+    return plan.num_passes * (kSlotTiles + config.block_n / kMmaRows);
+  };
+  for (const int block_n : {64, 32, 16}) {
+    KernelConfig config = *best;
+    config.block_n = block_n;
+    if (config.num_stages < 2 || linear_limits(shape, config) ||
+        linear_smem_bytes(config, shape.weights) > max_smem_bytes) {
+      continue;
+    }
+    if (work(config) < work(*best)) best = config;
+  }
+  return best;
+}
+
 std::optional<Unsupported> linear_limits(const LinearShape& shape, const KernelConfig& config) {
   if (!is_linear_token_block(config.block_m, shape.weights)) {
     return Unsupported{

@@ -31,6 +31,10 @@ struct LinearPlan {
 std::optional<KernelConfig> default_linear_config(int tokens, LinearWeights weights,
                                                   int max_smem_bytes);
 
+// The same for one layer, where the rows that its CTAs have may suit fewer or more rows in a slot.
+std::optional<KernelConfig> default_linear_config(const LinearShape& shape, int tokens,
+                                                  int max_smem_bytes, int num_sms);
+
 // One CTA an SM. Throws InvalidArgument where linear_limits refuses.
 LinearPlan plan_linear(const LinearShape& shape, const KernelConfig& config, int num_sms);
 

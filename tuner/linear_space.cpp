@@ -52,8 +52,8 @@ std::optional<std::string> reason_against(const Problem& problem, const DeviceIn
 
 void drop_poor_linear(const Problem& problem, const DeviceInfo& device, CandidateSpace* space) {
   const std::vector<Candidate> all = space->kept;
-  const auto fallback = default_linear_config(problem.linear_tokens, problem.linear.weights,
-                                              device.max_smem_per_block_bytes);
+  const auto fallback = default_linear_config(problem.linear, problem.linear_tokens,
+                                              device.max_smem_per_block_bytes, device.num_sms);
   std::erase_if(space->kept, [&](const Candidate& one) {
     if (one.config == fallback) return false;
     const auto reason = reason_against(problem, device, one.config, all);
@@ -63,8 +63,8 @@ void drop_poor_linear(const Problem& problem, const DeviceInfo& device, Candidat
 }
 
 Candidate default_linear_candidate(const Problem& problem, const DeviceInfo& device) {
-  const auto config = default_linear_config(problem.linear_tokens, problem.linear.weights,
-                                            device.max_smem_per_block_bytes);
+  const auto config = default_linear_config(problem.linear, problem.linear_tokens,
+                                            device.max_smem_per_block_bytes, device.num_sms);
   return {std::string(kLinearFamily), config.value(), 1};
 }
 
