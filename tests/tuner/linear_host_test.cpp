@@ -80,9 +80,9 @@ TEST(LinearVerify, RejectsWrongKernels) {
       {"linear/m8/n301/k328/store/bf16", "panel < num_panels; panel += kLinearShares",
        "panel < num_panels - 1; panel += kLinearShares", "wrong_result: tokens=8 token=0"},
       // A row behind those that are computed, on its way to one CTA.
-      {"linear/m8/n301/k328/store/bf16",
-       "const int row = first_output + pass_begin(place.pass);\n    mbarrier",
-       "int row = first_output + pass_begin(place.pass);\n    if (row > 270) --row;\n    mbarrier",
+      {"linear/m8/n301/k328/store/bf16", "    return first_output + pass_begin(pass);",
+       "    const int row = first_output + pass_begin(pass);\n    return row > 270 ? row - 1 : "
+       "row;",
        "wrong_result: tokens=8 token=0 output=2"},
       {"linear/m8/n301/k328/store/bf16", "i < p.num_tokens * kOutputs", "i < BLOCK_M * kOutputs",
        "out_of_bounds: tokens=5 wrote rows of other tokens"},
