@@ -175,7 +175,7 @@ std::optional<int> take_field(char letter, std::string_view* text) {
   std::size_t end = 1;
   while (end < text->size() && (*text)[end] >= '0' && (*text)[end] <= '9') ++end;
   const auto value = parse_int(text->substr(1, end - 1));
-  if (!value || *value > 1 << 20) return std::nullopt;
+  if (!value || *value > kMaxTextNumber) return std::nullopt;
   text->remove_prefix(end);
   return static_cast<int>(*value);
 }
@@ -512,10 +512,10 @@ std::vector<KernelConfig> Family::configs(int head_dim, KvLayout layout) const {
 
 std::optional<Unsupported> Family::static_limits(const KernelConfig& config, int head_dim,
                                                  KvLayout layout) const {
-  constexpr int kLargest = 1 << 10;  // of any field: sizes computed from it stay far inside an int
   for (const int field : {config.block_m, config.block_n, config.num_stages, config.num_warps}) {
-    if (field < 1 || field > kLargest) {
-      return Unsupported{fmt::format("{}: every number is 1 to {}", text_of(config), kLargest)};
+    if (field < 1 || field > kMaxConfigField) {
+      return Unsupported{
+          fmt::format("{}: every number is 1 to {}", text_of(config), kMaxConfigField)};
     }
   }
   if (config.block_m > config.num_warps * kWarpSize) {

@@ -210,6 +210,8 @@ void Problem::validate() const {
   require(num_kv_heads >= 1 && num_kv_heads <= 65535 && num_q_heads >= num_kv_heads &&
               num_q_heads <= (1 << 20) && num_q_heads % num_kv_heads == 0,
           *this, "the q heads are a multiple of the kv heads");
+  require(std::int64_t{seqlen_q} * group_size() <= kMaxRows, *this,
+          "q times the q heads of a kv head is at most 2^30");
   bool known_head_dim = false;
   for (const int known : kHeadDims) known_head_dim |= head_dim == known;
   require(known_head_dim, *this, "head_dim is 64, 128, 256 or 512");

@@ -22,6 +22,7 @@ constexpr int kMaxKvLen = 1 << 29;
 constexpr int kMaxWindow = 1 << 20;
 constexpr int kMaxVerifyTokens = 16;
 constexpr int kMaxPrefillTokens = 1 << 16;
+constexpr int kMaxRows = 1 << 30;  // query rows of a KV head
 constexpr int kMaxLinearFeatures = 1 << 20;
 
 // kv_len values that one choice of kernel has to be good for. Correctness never depends on it.

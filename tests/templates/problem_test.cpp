@@ -218,6 +218,17 @@ TEST(ProblemValidate, RefusesSeqlenQThatTheOpDoesNotHave) {
   }
 }
 
+TEST(ProblemValidate, RefusesMoreRowsThanAnIntHolds) {
+  Problem problem = valid_problem();
+  problem.op = Op::kPrefill;
+  problem.seqlen_q = 1 << 16;
+  problem.num_kv_heads = 1;
+  problem.num_q_heads = 1 << 14;
+  EXPECT_NO_THROW(problem.validate());
+  problem.num_q_heads = 1 << 15;
+  expect_invalid(problem, "q times the q heads of a kv head is at most 2^30");
+}
+
 TEST(ProblemValidate, RefusesBatchOutsideItsRange) {
   Problem problem = valid_problem();
   for (const int batch : {-1, 0, 65536}) {
