@@ -21,17 +21,25 @@ inline GemmSearch test_gemm_search() {
   return {path == nullptr ? "" : path};
 }
 
-// A layer of `problem` by LinearLayers that have `gemm` for up to max_tokens tokens.
-inline std::vector<std::uint16_t> run_layers(Engine& engine, const Compiler& compiler,
-                                             const LinearProblem& problem, int max_tokens) {
+// A layer of `shape` whose products are the library's for up to max_tokens tokens.
+inline std::unique_ptr<LinearLayers> make_layers(Engine& engine, const Compiler& compiler,
+                                                 const LinearShape& shape, int max_tokens,
+                                                 LinearPrefill::Warn warn = {}) {
   Device& device = engine.device();
   const auto load = [&](const Source& source) {
     return std::make_shared<const LoadedModule>(
         LoadedModule{nullptr, device.load(compiler.compile(source, device.info().arch))});
   };
+  auto layers = std::make_unique<LinearLayers>(engine, std::span(&shape, 1), shape.weights);
+  layers->prefill_by(device.open_gemm(test_gemm_search()), load, std::span(&shape, 1), max_tokens,
+                     std::move(warn));
+  return layers;
+}
+
+// What `layers` give for a problem of their shape.
+inline std::vector<std::uint16_t> run_layers(Device& device, const LinearLayers& layers,
+                                             const LinearProblem& problem) {
   const LinearShape& shape = problem.shape;
-  LinearLayers layers(engine, std::span(&shape, 1), shape.weights);
-  layers.prefill_by(device.open_gemm(test_gemm_search()), load, std::span(&shape, 1), max_tokens);
   const DeviceArray<std::uint16_t> weights(device, problem.weights);
   const DeviceArray<unsigned char> packed(
       device, problem.packed.bytes.empty() ? std::vector<unsigned char>(16) : problem.packed.bytes);
@@ -48,6 +56,12 @@ inline std::vector<std::uint16_t> run_layers(Engine& engine, const Compiler& com
   for (std::size_t i = used; i < values.size(); ++i) EXPECT_EQ(values[i], kModelPoison);
   values.resize(used);
   return values;
+}
+
+inline std::vector<std::uint16_t> run_layers(Engine& engine, const Compiler& compiler,
+                                             const LinearProblem& problem, int max_tokens) {
+  const auto layers = make_layers(engine, compiler, problem.shape, max_tokens);
+  return run_layers(engine.device(), *layers, problem);
 }
 
 // The products of every kind of layer.
