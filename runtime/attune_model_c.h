@@ -171,7 +171,8 @@ ATTUNE_API attune_status attune_model_session_largest_step(const attune_model_se
 ATTUNE_API attune_status attune_generator_create(attune_model* model, int32_t draft, void* stream,
                                                  attune_generator** generator);
 ATTUNE_API void attune_generator_destroy(attune_generator* generator); /* NULL: fine */
-/* Runs follow each other and share captured steps. `options` and `result` may be NULL. */
+/* Runs follow each other and share captured steps, which are captured again behind attune_engine_swap.
+ * `options` and `result` may be NULL. */
 ATTUNE_API attune_status attune_generator_run(attune_generator* generator, const int32_t* prompt,
                                               size_t num_prompt,
                                               const attune_generate_options* options,

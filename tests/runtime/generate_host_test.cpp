@@ -77,11 +77,9 @@ class GenerateHostSwap : public HostCompilerTest {
 };
 
 TEST_F(GenerateHostSwap, WinnersServeFromTheNextStepOn) {
-  SwapUnderGenerator(options(), open_host_device({}), compiler()).run(true);
-}
-
-TEST_F(GenerateHostSwap, WinnersServeFromTheNextRunOn) {
-  SwapUnderGenerator(options(), open_host_device({}), compiler()).run(false);
+  for (const bool in_the_middle : {true, false}) {
+    SwapUnderGenerator(options(), open_host_device({}), compiler()).run(in_the_middle);
+  }
 }
 
 TEST_F(GenerateHost, RefusesWhatCannotBe) { expect_refusals(bench_.engine); }

@@ -16,6 +16,7 @@
 #include "jit/compiler.h"
 #include "jit/model_source.h"
 #include "tests/runtime/background_fixture.h"
+#include "tests/runtime/gemma4_bench.h"
 #include "tests/runtime/generate_cases.h"
 #include "tests/support/naming_device.h"
 #include "tuner/compile_stage.h"
@@ -53,9 +54,11 @@ class ReplayNamingDevice : public NamingDevice {
 
 class SwapUnderGenerator {
  public:
-  // `options` say where the compiler is. The cache is one of this object's own.
+  // `options` say where the compiler is. The cache is one of this object's own, with the kernels that other
+  // tests have left in theirs.
   SwapUnderGenerator(Options options, std::unique_ptr<Device> device, const Compiler& compiler)
       : compiler_(compiler), cache_path_((folder_.path() / "tune.db").string()) {
+    TuneStore::open(gemma4_test_cache())->export_to(cache_path_);
     options.on_miss = OnMiss::kBackground;
     options.cache_path = cache_path_;
     options.tune_worker_path = worker_.path();
@@ -63,14 +66,18 @@ class SwapUnderGenerator {
     auto named = std::make_unique<ReplayNamingDevice>(std::move(device));
     device_ = named.get();
     engine_ = std::make_unique<Engine>(options, std::move(named));
-    on_ = std::make_unique<Generation>(*engine_, 64);
+    Gemma4ModelOptions limits = TinyModel::options();
+    limits.attention.max_tokens = 64;
+    limits.attention.max_verify = 1;  // few problems
+    model_ = std::make_unique<Gemma4Model>(TinyModel().on(*engine_, limits));
+    stream_ = engine_->device().create_stream();
     engine_->seal();
   }
 
   void run(bool in_the_middle) {
     GenerateOptions asked;
     asked.max_new_tokens = 6;
-    Generator generator(*on_->model, nullptr, on_->stream.get());
+    Generator generator(*model_, nullptr, stream_.get());
     const std::vector<int> prompt = tiny_prompt(5);
     const std::vector<int> expected = generator.run(prompt, asked).tokens;
     EXPECT_EQ(device_->num_captures, 1);
@@ -81,15 +88,16 @@ class SwapUnderGenerator {
     worker_.go();
     ASSERT_TRUE(eventually([&] { return is_idle(engine_->poll()); }, 200));
     const auto swap = [&] {
-      EXPECT_EQ(engine_->swap(on_->stream.get()).size(), 1u);
+      EXPECT_EQ(engine_->swap(stream_.get()).size(), 1u);
       // The captured step still has them.
       EXPECT_EQ(engine_->release_replaced(), 0u);
       EXPECT_TRUE(device_->loaded().contains(by_default));
     };
     if (!in_the_middle) swap();
-    bool has_swapped = !in_the_middle;
+    bool has_begun = false;
     asked.on_tokens = [&](std::span<const std::int32_t>) {
-      if (!std::exchange(has_swapped, true)) swap();
+      if (std::exchange(has_begun, true)) return true;
+      if (in_the_middle) swap();
       device_->replayed.clear();
       return true;
     };
@@ -108,7 +116,7 @@ class SwapUnderGenerator {
  private:
   // The only layers of the model whose kernels no other shape has.
   Problem problem() const {
-    const ModelConfig& config = on_->model->config();
+    const ModelConfig& config = model_->config();
     return Problem::of_linear(kMmaTokens,
                               {config.mlp_width(0), config.hidden_size(), LinearEpilogue::kGeglu});
   }
@@ -141,7 +149,8 @@ class SwapUnderGenerator {
   const std::string cache_path_;
   ReplayNamingDevice* device_ = nullptr;  // the engine's
   std::unique_ptr<Engine> engine_;
-  std::unique_ptr<Generation> on_;
+  std::unique_ptr<Gemma4Model> model_;
+  Stream stream_;
 };
 
 }  // namespace attune
