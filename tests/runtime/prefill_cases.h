@@ -70,10 +70,10 @@ inline void expect_right_prefills(Engine& engine, const Compiler& compiler) {
   for (const LinearShape& shape :
        {LinearShape{72, 136}, LinearShape{40, 96, LinearEpilogue::kGeglu},
         LinearShape{2056, 32, LinearEpilogue::kSwiglu}}) {
-    SCOPED_TRACE(testing::Message() << shape.out_features << "x" << shape.in_features);
+    SCOPED_TRACE(::testing::Message() << shape.out_features << "x" << shape.in_features);
     const LinearProblem problem(shape, 37, seed++);
     expect_right(problem, run_layers(engine, compiler, problem, 40));
-    if (testing::Test::HasFailure()) return;
+    if (::testing::Test::HasFailure()) return;
   }
 }
 
@@ -82,14 +82,14 @@ inline void expect_right_packed_prefills(Engine& engine, const Compiler& compile
   unsigned seed = 70;
   for (const LinearShape& shape :
        {LinearShape{72, 264}, LinearShape{24, 512, LinearEpilogue::kGeglu}}) {
-    SCOPED_TRACE(testing::Message() << shape.out_features << "x" << shape.in_features);
+    SCOPED_TRACE(::testing::Message() << shape.out_features << "x" << shape.in_features);
     LinearProblem problem(shape, 131, seed++);
     problem.pack();
     const std::vector<std::uint16_t> out = run_layers(engine, compiler, problem, 131);
     for (double& value : problem.packed.values) value = round_to_bf16(value);
     problem.shape.weights = LinearWeights::kBf16;  // how exact the sums are
     expect_right(problem, out);
-    if (testing::Test::HasFailure()) return;
+    if (::testing::Test::HasFailure()) return;
   }
 }
 
@@ -100,7 +100,7 @@ constexpr double kLongSumPrecision = 4e-6;
 inline void expect_right_large_prefills(Engine& engine, const Compiler& compiler) {
   for (const LinearShape& shape : {LinearShape{5376, 21504}, LinearShape{18432, 5376}}) {
     for (const int num_tokens : {17, 512}) {
-      SCOPED_TRACE(testing::Message() << shape.out_features << " " << num_tokens);
+      SCOPED_TRACE(::testing::Message() << shape.out_features << " " << num_tokens);
       const LinearProblem problem(shape, num_tokens, 80);
       const std::vector<std::uint16_t> out = run_layers(engine, compiler, problem, 512);
       EXPECT_EQ(run_layers(engine, compiler, problem, 512), out);
@@ -112,7 +112,7 @@ inline void expect_right_large_prefills(Engine& engine, const Compiler& compiler
         expect_rounded(out[std::size_t(token) * shape.out_features + row], product.value,
                        kLongSumPrecision * product.magnitude);
       }
-      if (testing::Test::HasFailure()) return;
+      if (::testing::Test::HasFailure()) return;
     }
   }
 }
