@@ -45,8 +45,8 @@ std::optional<StoredWinner> read_columns(Query& query, const Warn& warn) {
   const auto candidate = read_candidate(candidate_text);
   if (!problem || !candidate) {
     warn(
-        fmt::format("a stored winner is ignored: problem='{}' candidate='{}' cannot be read; "
-                    "tune it again",
+        fmt::format("a stored winner is ignored: problem='{}' candidate='{}' cannot be read: "
+                    "they are of a newer attune, or damaged",
                     problem_text, candidate_text));
     return std::nullopt;
   }

@@ -203,14 +203,16 @@ ModelBenchOutcome bench_model(Gemma4Model& model, const Compiler& compiler,
   const Stream stream = device.create_stream();
   Gemma4Session session = model.open_session();
   if (wish.prefill > 0) {
+    const int chunk =
+        std::min({wish.prefill, model.options().attention.max_prefill, session.largest_step()});
     const std::vector<double> times = time_prefills(model, session, wish.prefill, stream.get());
     outcome.prefill = ModelBenchPrefill{
         .num_tokens = wish.prefill,
-        .chunk = model.options().attention.max_prefill,
+        .chunk = chunk,
         .us = median(times),
         .iqr_us = spread(times),
         .floor_us = 1e6 * prefill_flops(config, wish.prefill) / outcome.ceilings.tensor_flops_per_s,
-        .by = model.prefill_text()};
+        .by = model.prefill_text(chunk)};
   }
   prefill(model, session, wish.contexts.front(), stream.get());
   model.set_tokens(random_ids(wish.num_tokens.back(), config.vocab_size), stream.get());

@@ -23,11 +23,11 @@ struct ModelBenchPoint {
 
 struct ModelBenchPrefill {
   int num_tokens = 0;  // of the prompt
-  int chunk = 0;       // most tokens of a step
+  int chunk = 0;       // tokens of its longest step
   double us = 0;       // median
   double iqr_us = 0;
   double floor_us = 0;  // of its products at the tensor rate
-  std::string by;       // what multiplies
+  std::string by;       // what multiplies the linear layers of such a step
 };
 
 struct ModelBenchOutcome {

@@ -1,6 +1,9 @@
 #include "jit/cublaslt_gemm.h"
 
 #include <map>
+#include <optional>
+#include <string>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -64,14 +67,24 @@ class CublasLtGemm final : public Gemm {
   }
   std::size_t workspace_bytes() const override { return workspace_.bytes(); }
 
-  void run(const GemmShape& shape, const GemmArgs& args, StreamHandle stream) override {
-    in_context_([&] { multiply(shape, args, stream); });
+  std::optional<GemmRefusal> prepare(const GemmShape& shape) override {
+    return unless_refused([&] { return block_of(layer_of(shape), shape).refusal; });
+  }
+  std::optional<GemmRefusal> run(const GemmShape& shape, const GemmArgs& args,
+                                 StreamHandle stream) override {
+    return unless_refused([&] { return multiply(shape, args, stream); });
   }
 
  private:
-  // The library stores columns: W and x are [in, out] and [in, tokens] to it, y is [out, tokens].
-  struct Layouts {
-    Layouts(const CublasLtGemm& gemm, const GemmShape& shape)
+  // What the library said of a product: an algorithm, or why it has none.
+  struct Chosen {
+    CublasLtAlgorithm algorithm{};
+    std::optional<GemmRefusal> refusal;
+  };
+  // The products of one matrix. The library stores columns: W and x are [in, out] and [in, tokens] to it,
+  // y is [out, tokens].
+  struct Layer {
+    Layer(const CublasLtGemm& gemm, const GemmShape& shape)
         : weights(gemm.library_.layout_destroy),
           input(gemm.library_.layout_destroy),
           out(gemm.library_.layout_destroy) {
@@ -86,38 +99,109 @@ class CublasLtGemm final : public Gemm {
       make(&out, shape.out_features, shape.num_tokens);
     }
     Object weights, input, out;
+    std::map<int, Chosen> blocks;  // by the last number of tokens of a block
+    std::map<int, Chosen> alone;   // by number of tokens, where its block's algorithm was refused
   };
+  using Layers = std::map<std::pair<int, int>, Layer>;  // by out_features, in_features
 
   std::string text_of(CublasStatus status) const {
     return fmt::format("{} ({})", status, library_.get_status_name(status));
   }
+  Error refused(const char* call, CublasStatus status, const std::string& values = {}) const {
+    return Error("cuBLASLt refused a call",
+                 fmt::format("call={} status={} library={}{}{}", call, text_of(status),
+                             library_.path, values.empty() ? "" : " ", values));
+  }
   void check(const char* call, CublasStatus status, const std::string& values = {}) const {
-    if (status == 0) return;
-    throw Error("cuBLASLt refused a call",
-                fmt::format("call={} status={} library={}{}{}", call, text_of(status),
-                            library_.path, values.empty() ? "" : " ", values),
-                "take another version with ATTUNE_CUBLASLT, or ATTUNE_CUBLASLT=off");
+    if (status != 0) throw refused(call, status, values);
   }
 
-  void multiply(const GemmShape& shape, const GemmArgs& args, StreamHandle stream) {
-    const Layouts layouts(*this, shape);
-    auto known = algorithms_.find(shape);
-    if (known == algorithms_.end())
-      known = algorithms_.emplace(shape, choose(shape, layouts)).first;
+  // Runs `work`; a call that the library refused is a refusal too.
+  std::optional<GemmRefusal> unless_refused(
+      const std::function<std::optional<GemmRefusal>()>& work) {
+    std::optional<GemmRefusal> refusal;
+    in_context_([&] {
+      try {
+        refusal = work();
+      } catch (const Error& error) {
+        refusal = GemmRefusal{error.what()};
+      }
+    });
+    return refusal;
+  }
+
+  Layer& layer_of(const GemmShape& shape) {
+    const auto key = std::pair(shape.out_features, shape.in_features);
+    auto found = layers_.find(key);
+    if (found == layers_.end()) {
+      found = layers_
+                  .emplace(std::piecewise_construct, std::forward_as_tuple(key),
+                           std::forward_as_tuple(*this, shape))
+                  .first;
+    }
+    return found->second;
+  }
+  Chosen& block_of(Layer& layer, GemmShape shape) {
+    shape.num_tokens = (shape.num_tokens + kGemmTokenBlock - 1) / kGemmTokenBlock * kGemmTokenBlock;
+    return known_or_chosen(&layer.blocks, layer, shape);
+  }
+  Chosen& known_or_chosen(std::map<int, Chosen>* known, Layer& layer, const GemmShape& shape) {
+    const auto found = known->find(shape.num_tokens);
+    if (found != known->end()) return found->second;
+    Chosen chosen;
+    try {
+      chosen.algorithm = choose(shape, layer);
+    } catch (const Error& error) {
+      chosen.refusal = GemmRefusal{error.what()};
+    }
+    return known->emplace(shape.num_tokens, std::move(chosen)).first->second;
+  }
+
+  void set_tokens(const Layer& layer, int num_tokens) const {
+    const auto columns = static_cast<std::uint64_t>(num_tokens);
+    for (const Object* layout : {&layer.input, &layer.out}) {
+      check("cublasLtMatrixLayoutSetAttribute",
+            library_.layout_set(layout->get(), kCublasLtColumns, &columns, sizeof(columns)));
+    }
+  }
+
+  std::optional<GemmRefusal> multiply(const GemmShape& shape, const GemmArgs& args,
+                                      StreamHandle stream) {
+    Layer& layer = layer_of(shape);
+    const auto known = layer.alone.find(shape.num_tokens);
+    Chosen* chosen = known == layer.alone.end() ? &block_of(layer, shape) : &known->second;
+    if (chosen->refusal) return chosen->refusal;
+    CublasStatus status = launch(layer, *chosen, shape, args, stream);
+    if (known == layer.alone.end() && is_about_the_algorithm(status)) {
+      chosen = &known_or_chosen(&layer.alone, layer, shape);
+      if (chosen->refusal) return chosen->refusal;
+      status = launch(layer, *chosen, shape, args, stream);
+    }
+    if (status == 0) return std::nullopt;
+    GemmRefusal refusal{refused("cublasLtMatmul", status, text_of(shape)).what()};
+    if (is_about_the_algorithm(status)) chosen->refusal = refusal;
+    return refusal;
+  }
+  static bool is_about_the_algorithm(CublasStatus status) {
+    return status == kCublasNotSupported || status == kCublasInvalidValue;
+  }
+
+  CublasStatus launch(const Layer& layer, const Chosen& chosen, const GemmShape& shape,
+                      const GemmArgs& args, StreamHandle stream) const {
+    set_tokens(layer, shape.num_tokens);
     constexpr float kOne = 1.0f, kZero = 0.0f;
     void* const out = reinterpret_cast<void*>(args.out);
-    check("cublasLtMatmul",
-          library_.matmul(handle_, product_.get(), &kOne,
-                          reinterpret_cast<const void*>(args.weights), layouts.weights.get(),
-                          reinterpret_cast<const void*>(args.input), layouts.input.get(), &kZero,
-                          out, layouts.out.get(), out, layouts.out.get(), &known->second,
-                          reinterpret_cast<void*>(workspace_.ptr()), workspace_.bytes(), stream),
-          text_of(shape));
+    return library_.matmul(handle_, product_.get(), &kOne,
+                           reinterpret_cast<const void*>(args.weights), layer.weights.get(),
+                           reinterpret_cast<const void*>(args.input), layer.input.get(), &kZero,
+                           out, layer.out.get(), out, layer.out.get(), &chosen.algorithm,
+                           reinterpret_cast<void*>(workspace_.ptr()), workspace_.bytes(), stream);
   }
 
   // The library's estimate of the fastest. Sums that several CTAs share are added in fp32 and in a fixed
   // order, or not shared.
-  CublasLtAlgorithm choose(const GemmShape& shape, const Layouts& layouts) const {
+  CublasLtAlgorithm choose(const GemmShape& shape, const Layer& layer) const {
+    set_tokens(layer, shape.num_tokens);
     Object preference(library_.preference_destroy);
     check("cublasLtMatmulPreferenceCreate", library_.preference_create(preference.address()));
     const auto set = [&](int attribute, const auto& value) {
@@ -129,16 +213,14 @@ class CublasLtGemm final : public Gemm {
     for (int operand = 0; operand < 4; ++operand) set(kCublasLtMinAlignmentA + operand, kAlignment);
     CublasLtChoice choice{};
     int count = 0;
-    check(
-        "cublasLtMatmulAlgoGetHeuristic",
-        library_.choose(handle_, product_.get(), layouts.weights.get(), layouts.input.get(),
-                        layouts.out.get(), layouts.out.get(), preference.get(), 1, &choice, &count),
-        text_of(shape));
+    check("cublasLtMatmulAlgoGetHeuristic",
+          library_.choose(handle_, product_.get(), layer.weights.get(), layer.input.get(),
+                          layer.out.get(), layer.out.get(), preference.get(), 1, &choice, &count),
+          text_of(shape));
     if (count > 0) check("cublasLtMatmulAlgoGetHeuristic", choice.status, text_of(shape));
     if (count > 0) return choice.algorithm;
     throw Error("cuBLASLt has no algorithm",
-                fmt::format("{} library={}", text_of(shape), library_.path),
-                "take another version with ATTUNE_CUBLASLT, or ATTUNE_CUBLASLT=off");
+                fmt::format("{} library={}", text_of(shape), library_.path));
   }
 
   static std::string text_of(const GemmShape& shape) {
@@ -151,7 +233,7 @@ class CublasLtGemm final : public Gemm {
   CublasLtHandle handle_ = nullptr;
   Object product_;
   DeviceMem workspace_;
-  std::map<GemmShape, CublasLtAlgorithm> algorithms_;
+  Layers layers_;
 };
 
 }  // namespace

@@ -51,6 +51,7 @@ CublasLtLibrary open_cublaslt(const GemmSearch& search) {
   bind(library, "cublasLtMatmulDescSetAttribute", &cublaslt.desc_set);
   bind(library, "cublasLtMatrixLayoutCreate", &cublaslt.layout_create);
   bind(library, "cublasLtMatrixLayoutDestroy", &cublaslt.layout_destroy);
+  bind(library, "cublasLtMatrixLayoutSetAttribute", &cublaslt.layout_set);
   bind(library, "cublasLtMatmulPreferenceCreate", &cublaslt.preference_create);
   bind(library, "cublasLtMatmulPreferenceDestroy", &cublaslt.preference_destroy);
   bind(library, "cublasLtMatmulPreferenceSetAttribute", &cublaslt.preference_set);

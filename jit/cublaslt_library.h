@@ -15,13 +15,16 @@ using CublasLtObject =
     void*;  // cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t
 
 // Values of the ABI, under the names of cublasLt.h, cublas_api.h and library_types.h.
-constexpr int kCublasCompute32F = 68;         // CUBLAS_COMPUTE_32F
-constexpr int kCudaReal32F = 0;               // CUDA_R_32F
-constexpr int kCudaRealBf16 = 14;             // CUDA_R_16BF
-constexpr std::int32_t kCublasTranspose = 1;  // CUBLAS_OP_T
-constexpr int kCublasLtTransA = 3;            // CUBLASLT_MATMUL_DESC_TRANSA
-constexpr int kCublasLtMaxWorkspace = 1;      // CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64
-constexpr int kCublasLtReductionMask = 3;     // CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32
+constexpr int kCublasCompute32F = 68;             // CUBLAS_COMPUTE_32F
+constexpr int kCudaReal32F = 0;                   // CUDA_R_32F
+constexpr int kCudaRealBf16 = 14;                 // CUDA_R_16BF
+constexpr std::int32_t kCublasTranspose = 1;      // CUBLAS_OP_T
+constexpr CublasStatus kCublasInvalidValue = 7;   // CUBLAS_STATUS_INVALID_VALUE
+constexpr CublasStatus kCublasNotSupported = 15;  // CUBLAS_STATUS_NOT_SUPPORTED
+constexpr int kCublasLtTransA = 3;                // CUBLASLT_MATMUL_DESC_TRANSA
+constexpr int kCublasLtColumns = 3;               // CUBLASLT_MATRIX_LAYOUT_COLS, uint64
+constexpr int kCublasLtMaxWorkspace = 1;   // CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64
+constexpr int kCublasLtReductionMask = 3;  // CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32
 constexpr int kCublasLtMinAlignmentA =
     5;  // CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, uint32; B, C
         // and D follow
@@ -58,6 +61,8 @@ struct CublasLtLibrary {
   CublasStatus (*layout_create)(CublasLtObject* layout, int type, std::uint64_t rows,
                                 std::uint64_t columns, std::int64_t leading_dimension);
   CublasStatus (*layout_destroy)(CublasLtObject layout);
+  CublasStatus (*layout_set)(CublasLtObject layout, int attribute, const void* value,
+                             std::size_t bytes);
   CublasStatus (*preference_create)(CublasLtObject* preference);
   CublasStatus (*preference_destroy)(CublasLtObject preference);
   CublasStatus (*preference_set)(CublasLtObject preference, int attribute, const void* value,

@@ -94,6 +94,8 @@ class Device {
   virtual std::size_t free_memory_bytes() const = 0;
 
   virtual DeviceMem allocate(std::size_t bytes) = 0;  // 256-byte aligned
+  // Pageable memory has been read when it returns. Page-locked memory is read when the stream gets there, so
+  // it has to stay as it is until then.
   virtual void copy_to_device(DevicePtr to, std::span<const std::byte> from,
                               StreamHandle stream) = 0;
   virtual void copy_to_host(std::span<std::byte> to, DevicePtr from,

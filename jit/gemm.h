@@ -3,6 +3,7 @@
 #pragma once
 
 #include <compare>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,15 @@ struct GemmShape {
   friend auto operator<=>(const GemmShape&, const GemmShape&) = default;
 };
 
+// One algorithm serves (k - 1) * 64 + 1 to k * 64 tokens: tiles of products have at least 64, so that each
+// of these numbers makes the same tiles.
+constexpr int kGemmTokenBlock = 64;
+
+// Why the library does not compute a product.
+struct GemmRefusal {
+  std::string reason;
+};
+
 // Device pointers, 16-byte aligned; rows are dense.
 struct GemmArgs {
   DevicePtr weights = 0;  // bf16 [out_features, in_features]
@@ -34,9 +44,13 @@ class Gemm {
   virtual std::string name() const = 0;  // "cuBLASLt 13.1.0 in /usr/local/cuda/lib64/..."
   virtual std::size_t workspace_bytes() const = 0;
 
-  // Enqueues. The same shape gives the same bits each time. Its first call also chooses the algorithm.
-  // Throws Error when the library refuses.
-  virtual void run(const GemmShape& shape, const GemmArgs& args, StreamHandle stream) = 0;
+  // Chooses the algorithm of all shapes that differ from this one within a block of tokens, so that
+  // run() asks the library for none. A refusal is final.
+  virtual std::optional<GemmRefusal> prepare(const GemmShape& shape) = 0;
+  // Enqueues; allocates nothing for shapes that are prepared. The same shape gives the same bits each
+  // time. Where the library refuses, `out` is not written.
+  [[nodiscard]] virtual std::optional<GemmRefusal> run(const GemmShape& shape, const GemmArgs& args,
+                                                       StreamHandle stream) = 0;
 };
 
 }  // namespace attune

@@ -10,6 +10,7 @@
 #include "jit/host/host_target.h"
 #include "templates/config.h"
 #include "templates/params.h"
+#include "templates/probe_params.h"
 #include "templates/prologue_plan.h"
 
 namespace attune {
@@ -90,6 +91,7 @@ constexpr std::string_view kProbeText =
 
 static_assert(sizeof(attune::FillParams) == {fill_bytes}, "host and device disagree on FillParams");
 static_assert(sizeof(attune::ProbeParams) == {probe_bytes}, "host and device disagree on ProbeParams");
+static_assert(sizeof(attune::LateCopyParams) == {late_bytes}, "host and device disagree on LateCopyParams");
 
 extern "C" __global__ void __launch_bounds__(256)
 fill_noise(const __grid_constant__ attune::FillParams p) {{
@@ -104,6 +106,11 @@ probe_read(const __grid_constant__ attune::ProbeParams p) {{
 extern "C" __global__ void __launch_bounds__(attune::kProbeTensorThreads)
 probe_tensor(const __grid_constant__ attune::ProbeParams p) {{
   attune::probe_tensor(p);
+}}
+
+extern "C" __global__ void __launch_bounds__(256)
+copy_late(const __grid_constant__ attune::LateCopyParams p) {{
+  attune::copy_late(p);
 }}
 )";
 
@@ -199,9 +206,10 @@ Source attention_source(const Variant& variant) {
 
 Source probe_source(const std::string& arch) {
   Source source;
-  source.symbols = {"fill_noise", "probe_read", "probe_tensor"};
+  source.symbols = {"fill_noise", "probe_read", "probe_tensor", "copy_late"};
   source.text = fmt::format(kProbeText, fmt::arg("fill_bytes", sizeof(FillParams)),
-                            fmt::arg("probe_bytes", sizeof(ProbeParams)));
+                            fmt::arg("probe_bytes", sizeof(ProbeParams)),
+                            fmt::arg("late_bytes", sizeof(LateCopyParams)));
   if (arch == kWgmmaArch) source.text.insert(0, kWgmmaDefine);
   source.headers = embedded_headers(source.text);
   return source;

@@ -56,7 +56,8 @@ struct Options {
   std::string gpu_alias;
   std::string nvrtc_path;  // library or folder; ATTUNE_NVRTC
   // libcublasLt, which multiplies a model's prefills on a GPU: library or folder, or "off";
-  // ATTUNE_CUBLASLT.
+  // ATTUNE_CUBLASLT. Empty: it is looked for, and missing costs speed and a warning; one that is named
+  // has to be there.
   std::string cublaslt_path;
   std::string cxx_path;     // C++ compiler of the host device; ATTUNE_CXX
   std::string worker_path;  // attune-compile-worker; empty: beside the library
@@ -69,8 +70,8 @@ struct Options {
   std::string tune_worker_path;     // attune-tune-worker; empty: beside the library
   std::string measure_worker_path;  // attune-measure-worker; empty: beside the library
   bool strict = false;              // after seal(), prepare() throws instead of doing late work
-  // Warnings; none when empty. Called by one thread at a time, never by launch or by a thread of
-  // the library.
+  // Warnings; none when empty. Called by one thread at a time, never by Attention::launch or by a
+  // thread of the library; by a model's prefill where cuBLASLt refuses a product.
   std::function<void(const std::string&)> log;
 
   // Reads ATTUNE_CACHE, ATTUNE_CACHE_DIR, XDG_CACHE_HOME, HOME, ATTUNE_CACHE_BASE (paths separated
@@ -173,6 +174,13 @@ struct Swap {
   std::string from, to;  // candidates; equal where the one that was served has won
 };
 
+// The kernels that an engine serves at a moment. While it lives release_replaced() unloads none of
+// them: who keeps captured graphs keeps the hold that was taken before the capture.
+struct KernelHold {
+  std::uint64_t generation = 0;  // Engine::generation() then
+  std::shared_ptr<const void> kernels;
+};
+
 // Finds, loads and keeps kernels for one device. Thread-safe.
 class Engine {
  public:
@@ -202,8 +210,13 @@ class Engine {
   // problem use the winner; launches that were enqueued and graphs that were captured keep the
   // replaced kernel, which stays loaded.
   std::vector<Swap> swap(void* stream);
-  // Unloads replaced kernels and returns how many problems they had served. The caller answers for
-  // it that no graph holds them and that every launch that began before the swap has ended.
+  // Another number after every swap() that exchanged a kernel: graphs that were captured before
+  // launch replaced kernels and have to be captured again. Waits for nothing.
+  std::uint64_t generation() const;
+  KernelHold hold() const;
+  // Unloads replaced kernels that no KernelHold has and returns how many problems they had served. The
+  // caller answers for it that no other graph launches them and that every launch that began before
+  // the swap has ended.
   std::size_t release_replaced();
 
   Counters counters() const;
@@ -222,8 +235,9 @@ class Engine {
   // A kernel that is not tuned, from the cache or compiled. Throws as prepare does.
   std::shared_ptr<const LoadedModule> load_module(const Source& source);
   // What multiplies the prefills of a model; nullptr where there is nothing, with one warning where a
-  // library is missing.
+  // library is missing. Throws DeviceUnavailable where it is one that the options name.
   std::unique_ptr<Gemm> open_gemm();
+  void warn(const std::string& message) const;
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -52,8 +52,8 @@ typedef struct attune_options {
   const char* cache_path;
   const char* nvrtc_path;
   const char* worker_path;
-  /* Gets every warning, one line each; NULL: none. Called by create, prepare, poll and swap, on
-   * their thread. */
+  /* Gets every warning, one line each; NULL: none. Called by create, prepare, poll and swap, and by a
+   * model's prefill where cuBLASLt refuses a product, on their thread. */
   void (*log)(const char* message, void* log_context);
   void* log_context;
   /* "0", "host", "host+checks", ... instead of device_ordinal. NULL: ATTUNE_DEVICE, else
@@ -65,7 +65,7 @@ typedef struct attune_options {
   const char* cache_bases;         /* caches beneath it that are only read, by colons; "": none */
   const char* cache_max_size;      /* of the kernels in the file: "500M", "2G"; "0": no limit */
   const char* gpu_alias;           /* name or identity of a GPU; "": none. See attune::Options */
-  const char* cublaslt_path;       /* library or folder; "off": none */
+  const char* cublaslt_path;       /* library or folder, which has to be there; "off": none */
 } attune_options;
 
 /* As attune::AttentionArgs. A stride of 0 means the dense default. */
@@ -80,7 +80,8 @@ typedef struct attune_args {
   int32_t kv_len_add;
   uint64_t sequence, block_table;
   int64_t block_table_stride;
-  int32_t overlap; /* not 0: see attune::AttentionArgs::overlap */
+  int32_t overlap;  /* not 0: see attune::AttentionArgs::overlap */
+  int32_t reserved; /* 0 */
 } attune_args;
 
 /* Set struct_size. */
@@ -113,8 +114,13 @@ ATTUNE_API attune_status attune_engine_poll(attune_engine* engine, size_t* num_p
  * replaced kernels, which stay loaded. `num_swapped` may be NULL. */
 ATTUNE_API attune_status attune_engine_swap(attune_engine* engine, void* stream,
                                             size_t* num_swapped);
-/* Unloads replaced kernels: no graph may hold them, and every launch that began before the swap
- * must have ended. `num_released` may be NULL. */
+/* Another number after every swap that exchanged a kernel: graphs that the caller captured before
+ * launch replaced kernels and have to be captured again. Generators do so themselves. */
+ATTUNE_API attune_status attune_engine_generation(const attune_engine* engine,
+                                                  uint64_t* generation);
+/* Unloads replaced kernels, but for those of steps that a generator has captured: no other graph may
+ * launch them, and every launch that began before the swap must have ended. `num_released` may be
+ * NULL. */
 ATTUNE_API attune_status attune_engine_release_replaced(attune_engine* engine,
                                                         size_t* num_released);
 /* Fills what `counters->struct_size` has room for. */

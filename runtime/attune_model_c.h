@@ -131,7 +131,8 @@ ATTUNE_API attune_status attune_model_get_info(const attune_model* model, attune
 ATTUNE_API attune_status attune_model_explain(const attune_model* model, char* text, size_t size,
                                               size_t* needed);
 
-/* The ids of the next step's tokens, in host memory. Not inside of a capture. */
+/* The ids of the next step's tokens, in host memory of any kind, page-locked too: they have been read when it
+ * returns. Not inside of a capture. */
 ATTUNE_API attune_status attune_model_set_tokens(attune_model* model, const int32_t* tokens,
                                                  size_t num_tokens, void* stream);
 /* What the last step left, of its first `rows` rows, into host memory; of a prefill there is one row, of its
@@ -170,7 +171,8 @@ ATTUNE_API attune_status attune_model_session_largest_step(const attune_model_se
 ATTUNE_API attune_status attune_generator_create(attune_model* model, int32_t draft, void* stream,
                                                  attune_generator** generator);
 ATTUNE_API void attune_generator_destroy(attune_generator* generator); /* NULL: fine */
-/* Runs follow each other and share captured steps. `options` and `result` may be NULL. */
+/* Runs follow each other and share captured steps, which are captured again behind attune_engine_swap.
+ * `options` and `result` may be NULL. */
 ATTUNE_API attune_status attune_generator_run(attune_generator* generator, const int32_t* prompt,
                                               size_t num_prompt,
                                               const attune_generate_options* options,

@@ -38,6 +38,7 @@ OnMiss on_miss_of(std::int32_t value) {
 
 AttentionArgs args_of(const attune_args& given) {
   const attune_args c = read_struct("attune_args", given, kArgsBytes);
+  require_zero("attune_args.reserved", c.reserved);
   AttentionArgs args;
   args.q = c.q;
   args.k = c.k;
@@ -190,6 +191,15 @@ attune_status attune_engine_swap(attune_engine* engine, void* stream, size_t* nu
     attune::require_not_null("attune_engine_swap", "engine", engine);
     const std::size_t swapped = engine->engine.swap(stream).size();
     if (num_swapped != nullptr) *num_swapped = swapped;
+  });
+}
+
+attune_status attune_engine_generation(const attune_engine* engine, uint64_t* generation) {
+  return attune::guarded([&] {
+    constexpr const char* kFunction = "attune_engine_generation";
+    attune::require_not_null(kFunction, "engine", engine);
+    attune::require_not_null(kFunction, "generation", generation);
+    *generation = engine->engine.generation();
   });
 }
 

@@ -76,6 +76,12 @@ void refuse_newer_fields(const char* name, std::size_t bytes, std::size_t known)
   refuse_size(name, bytes, known, "it uses fields of a newer attune: use a newer library");
 }
 
+void require_zero(const char* name, std::int32_t value) {
+  if (value == 0) return;
+  throw InvalidArgument("a field has no meaning yet", fmt::format("{}={}", name, value),
+                        "zero-initialize the struct, or use a newer library");
+}
+
 void copy_text(const std::string& from, char* text, std::size_t size, std::size_t* needed) {
   if (needed != nullptr) *needed = from.size() + 1;
   if (size == 0) return;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <string>
 
@@ -35,6 +36,9 @@ void require_not_null(const char* function, const char* name, const void* value)
 // first version had, and nothing absurd where `known` are known here.
 void require_struct_size(const char* name, std::size_t bytes, std::size_t least, std::size_t known);
 [[noreturn]] void refuse_newer_fields(const char* name, std::size_t bytes, std::size_t known);
+
+// Throws InvalidArgument that names a field which is kept for later and is not 0.
+void require_zero(const char* name, std::int32_t value);
 
 // Reads a struct of the caller's size: an older caller's lacks the last fields, which stay zero; a
 // newer one's has more than is known here, which must be zero.

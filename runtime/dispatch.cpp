@@ -32,6 +32,7 @@ std::optional<std::string> why_not_servable(const Problem& problem, const Candid
   if (const auto unsupported = family->supports(problem, candidate.config)) {
     return unsupported->detail;
   }
+  if (const auto limit = launch_limits(problem, candidate)) return limit->detail;
   const LaunchPlan plan = plan_launch(problem, candidate);
   if (plan.split.smem_bytes > device.max_smem_per_block_bytes) {
     return fmt::format("smem_bytes={} limit={}", plan.split.smem_bytes,

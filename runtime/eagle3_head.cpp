@@ -13,6 +13,7 @@
 #include "runtime/linear_layers.h"
 #include "runtime/state_buffer.h"
 #include "runtime/stream_kernels.h"
+#include "runtime/token_ids.h"
 #include "templates/model_plan.h"
 #include "templates/prologue_config.h"
 #include "templates/prologue_plan.h"
@@ -76,7 +77,8 @@ struct Eagle3Head::State {
   DeviceMem fused, joined, qkv, queries, attended, branch, stream_rows, normed, activated;
   DeviceMem features;  // g of the last pass
   DeviceMem k, v, workspace, inverse_frequencies;
-  DeviceMem ids, map, logits;
+  TokenIds ids;
+  DeviceMem map, logits;
   DeviceMem chain;   // int [kMaxChain]
   int last_row = 0;  // of `features`
 };
@@ -105,7 +107,8 @@ Eagle3Head::State::State(Engine& engine, const Eagle3Config& of, const Eagle3Opt
   state_writer->kernel = device.kernel(state_writer->module->module, "write_state", 0);
   writer = std::move(state_writer);
   prepare_attention(engine);
-  linears.prefill_by(engine.open_gemm(), load, linear_shapes(), options.max_rows);
+  linears.prefill_by(engine.open_gemm(), load, linear_shapes(), options.max_rows,
+                     [&engine](const std::string& message) { engine.warn(message); });
   weights = make_weights();
   if (weights.embed_tokens == 0) {
     throw InvalidArgument("the draft head has no embed_tokens", {},
@@ -179,7 +182,7 @@ void Eagle3Head::State::make_memory() {
   }
   inverse_frequencies = put(frequencies);
   map = put(weights.target_tokens);
-  ids = device.allocate(most_rows * sizeof(int));
+  ids = TokenIds(device, most_rows);
   logits = device.allocate(static_cast<std::size_t>(config.draft_vocab_size) * sizeof(float));
   chain = device.allocate(kMaxChain * sizeof(int));
   integers = std::make_unique<StateBuffer>(device, writer, 1);
@@ -321,7 +324,7 @@ void Eagle3Head::append(std::span<const std::int32_t> tokens, DevicePtr taps,
     throw InvalidArgument("no such token", fmt::format("id={}", token),
                           fmt::format("the vocabulary has {}", s.config.target_vocab_size));
   }
-  s.device.copy_to_device(s.ids.ptr(), std::as_bytes(tokens), stream);
+  s.ids.set(s.device, tokens, stream);
   s.run({s.config.hidden_size, width}, s.weights.fc, taps, s.fused.ptr(), rows, stream);
   s.forward({s.fused.ptr(), s.ids.ptr(), rows, confirmed_, 0}, stream);
   confirmed_ += rows;
@@ -339,7 +342,7 @@ void Eagle3Head::extend(std::int32_t token, StreamHandle stream) {
   }
   DevicePtr ids = s.chain.ptr() + static_cast<DevicePtr>(chained) * sizeof(int);
   if (token >= 0) {
-    s.device.copy_to_device(s.ids.ptr(), std::as_bytes(std::span(&token, 1)), stream);
+    s.ids.set(s.device, std::span(&token, 1), stream);
     ids = s.ids.ptr();
   }
   s.forward({s.row_of(s.features, s.last_row), ids, 1, length_, chained + 1}, stream);

@@ -1,3 +1,4 @@
+#include <atomic>
 #include <cmath>
 #include <list>
 #include <map>
@@ -96,6 +97,7 @@ struct Engine::State {
   std::map<std::string, std::shared_ptr<Slot>, std::less<>> table;
   Counters counters;
   bool sealed = false;
+  std::atomic<std::uint64_t> generation = 0;  // swaps so far; written under table_mutex
 
   BackgroundTuner background;  // last: its worker ends before anything else goes
 };
@@ -193,8 +195,8 @@ Swap Engine::State::swap_in(const std::string& problem_text, Dispatched dispatch
   Swap swap{problem_text, slot.owner->choice.candidate.text(), next->choice.candidate.text()};
   slot.replaced.reserve(slot.replaced.size() + 1);  // from here on nothing throws
   slot.replaced.push_back(std::exchange(slot.owner, next));
+  ++generation;  // first: whoever sees the new kernel sees the new number
   slot.current.store(next.get(), std::memory_order_release);
-  ++counters.swaps;
   return swap;
 }
 
@@ -283,12 +285,17 @@ std::unique_ptr<Gemm> Engine::open_gemm() {
   try {
     return state_->device->open_gemm({options.cublaslt_path});
   } catch (const DeviceUnavailable& error) {
+    if (!options.cublaslt_path.empty()) throw;  // the caller named it
     if (options.log && !std::exchange(state_->warned_of_gemm, true)) {
       options.log(fmt::format("prefills take {} tokens a pass over the weights: {}",
                               kMaxLinearTokens, error.what()));
     }
   }
   return nullptr;
+}
+
+void Engine::warn(const std::string& message) const {
+  if (state_->options.log) state_->options.log(message);
 }
 
 void Engine::seal() {
@@ -318,14 +325,28 @@ std::vector<Swap> Engine::swap(void* stream) {
   return swaps;
 }
 
+std::uint64_t Engine::generation() const { return state_->generation; }
+
+KernelHold Engine::hold() const {
+  auto kernels = std::make_shared<std::vector<std::shared_ptr<const Attention::Prepared>>>();
+  const std::shared_lock lock(state_->table_mutex);
+  kernels->reserve(state_->table.size());
+  for (const auto& [text, slot] : state_->table) kernels->push_back(slot->owner);
+  return {state_->generation, std::move(kernels)};
+}
+
 std::size_t Engine::release_replaced() {
   const std::lock_guard work_lock(state_->work_mutex);
   std::vector<std::shared_ptr<const Attention::Prepared>> released;
   {
+    // Holds copy what serves, so one that has been replaced gets no further holder.
     const std::unique_lock lock(state_->table_mutex);
     for (auto& [text, slot] : state_->table) {
-      released.insert(released.end(), slot->replaced.begin(), slot->replaced.end());
-      slot->replaced.clear();
+      std::erase_if(slot->replaced, [&](std::shared_ptr<const Attention::Prepared>& one) {
+        if (one.use_count() > 1) return false;
+        released.push_back(std::move(one));
+        return true;
+      });
     }
   }
   const std::size_t num_released = released.size();
@@ -343,6 +364,7 @@ Counters Engine::counters() const {
   const std::shared_lock lock(state_->table_mutex);
   Counters counters = state_->counters;
   counters.compiles = state_->dispatcher.num_compiles();
+  counters.swaps = state_->generation;
   counters.background_tunes = state_->background.num_tuned();
   counters.background_failures += state_->background.num_failed();
   return counters;

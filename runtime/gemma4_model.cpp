@@ -13,6 +13,7 @@
 #include "runtime/linear_layers.h"
 #include "runtime/per_layer_inputs.h"
 #include "runtime/stream_kernels.h"
+#include "runtime/token_ids.h"
 #include "templates/model_plan.h"
 
 namespace attune {
@@ -45,8 +46,8 @@ struct PackingKernel {
 struct Gemma4Model::State {
   // Makes all that can refuse the model or its options before `make_weights` is called.
   using MakeWeights = std::function<Gemma4Weights(const MatrixFormat&)>;
-  State(Engine& engine, const ModelConfig& of, Gemma4ModelOptions asked,
-        const LinearLayers::Load& load, const MakeWeights& make_weights);
+  State(Engine& on, const ModelConfig& of, Gemma4ModelOptions asked, const LinearLayers::Load& load,
+        const MakeWeights& make_weights);
 
   void make_activations();
   // What the linear layers of each layer are, and of the head.
@@ -82,6 +83,7 @@ struct Gemma4Model::State {
     return std::max(options.attention.max_prefill, options.attention.max_verify);
   }
 
+  Engine& engine;
   Device& device;
   const ModelConfig config;
   const Gemma4ModelOptions options;
@@ -94,12 +96,14 @@ struct Gemma4Model::State {
 
   // bf16 [longest step, ...]: the residual stream, its norm, what a branch adds, ...
   DeviceMem stream_rows, normed, branch, qkv, attended, activated, tapped;
-  DeviceMem ids, logits, best;
+  TokenIds ids;
+  DeviceMem logits, best;
 };
 
-Gemma4Model::State::State(Engine& engine, const ModelConfig& of, Gemma4ModelOptions asked,
+Gemma4Model::State::State(Engine& on, const ModelConfig& of, Gemma4ModelOptions asked,
                           const LinearLayers::Load& load, const MakeWeights& make_weights)
-    : device(engine.device()),
+    : engine(on),
+      device(engine.device()),
       config(of),
       options(std::move(asked)),
       linears(engine, linear_shapes(), options.weights),
@@ -111,7 +115,8 @@ Gemma4Model::State::State(Engine& engine, const ModelConfig& of, Gemma4ModelOpti
     experts.emplace(engine, load, config, options.weights, longest_step());
   }
   make_activations();
-  linears.prefill_by(engine.open_gemm(), load, linear_shapes(), longest_step());
+  linears.prefill_by(engine.open_gemm(), load, linear_shapes(), longest_step(),
+                     [&on](const std::string& message) { on.warn(message); });
   const PackingKernel packing(device, options.weights, load);
   weights = make_weights(packing.format);
   for (int idx = 0; idx < config.num_layers(); ++idx) {
@@ -166,7 +171,7 @@ void Gemma4Model::State::make_activations() {
   if (!options.taps.empty()) {
     tapped = rows(config.hidden_size() * static_cast<int>(options.taps.size()));
   }
-  ids = device.allocate(tokens * sizeof(int));
+  ids = TokenIds(device, tokens);
   const auto most = static_cast<std::size_t>(options.attention.max_verify);
   logits = device.allocate(most * static_cast<std::size_t>(config.vocab_size) * sizeof(float));
   best = device.allocate(most * sizeof(int));
@@ -336,7 +341,7 @@ void Gemma4Model::set_tokens(std::span<const int> tokens, StreamHandle stream) {
     throw InvalidArgument("no such token", fmt::format("id={}", id),
                           fmt::format("the vocabulary has {}", state_->config.vocab_size));
   }
-  state_->device.copy_to_device(state_->ids.ptr(), std::as_bytes(tokens), stream);
+  state_->ids.set(state_->device, tokens, stream);
 }
 
 void Gemma4Model::prefill(Gemma4Session& session, int num_tokens, StreamHandle stream) {
@@ -348,6 +353,7 @@ void Gemma4Model::verify(Gemma4Session& session, int num_tokens, StreamHandle st
 
 const ModelConfig& Gemma4Model::config() const { return state_->config; }
 const Gemma4ModelOptions& Gemma4Model::options() const { return state_->options; }
+Engine& Gemma4Model::engine() const { return state_->engine; }
 Device& Gemma4Model::device() const { return state_->device; }
 DevicePtr Gemma4Model::embed_tokens() const { return state_->weights.embed_tokens; }
 DevicePtr Gemma4Model::logits() const { return state_->logits.ptr(); }
@@ -369,8 +375,10 @@ std::size_t Gemma4Model::activation_bytes() const {
 std::size_t Gemma4Model::cache_bytes() const { return state_->attention.cache_bytes(); }
 std::string Gemma4Model::explain() const {
   return fmt::format("{}linear layers of prefill: {}\n", state_->attention.explain(),
-                     prefill_text());
+                     prefill_text(options().attention.max_prefill));
 }
-std::string Gemma4Model::prefill_text() const { return state_->linears.prefill_text(); }
+std::string Gemma4Model::prefill_text(int num_tokens) const {
+  return state_->linears.prefill_text(num_tokens);
+}
 
 }  // namespace attune

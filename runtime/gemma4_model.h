@@ -51,7 +51,9 @@ class Gemma4Model {
 
   Gemma4Session open_session();
 
-  // The ids of the next step's tokens, from the host; not inside of a capture. Throws
+  // The ids of the next step's tokens, from host memory of any kind, page-locked too: they have been read
+  // when it returns, so the memory is the caller's again. On the device they are replaced in the stream's
+  // order, and stay until the next call. Not inside of a capture. Throws
   // InvalidArgument for ids out of the vocabulary, and for more than the longest step has.
   void set_tokens(std::span<const int> ids, StreamHandle stream);
 
@@ -62,6 +64,7 @@ class Gemma4Model {
 
   const ModelConfig& config() const;
   const Gemma4ModelOptions& options() const;
+  Engine& engine() const;
   Device& device() const;
   DevicePtr embed_tokens() const;  // bf16 [vocab_size, hidden_size]
   DevicePtr logits() const;        // float [max_verify, vocab_size], after the softcap
@@ -71,9 +74,10 @@ class Gemma4Model {
   std::size_t weight_bytes() const;
   std::size_t activation_bytes() const;
   std::size_t cache_bytes() const;
-  // What serves each kind of layer, for a person; and what multiplies the linear layers of prefills.
+  // What serves each kind of layer, for a person; and what multiplies the linear layers of prefills, of
+  // so many tokens.
   std::string explain() const;
-  std::string prefill_text() const;
+  std::string prefill_text(int num_tokens) const;
 
  private:
   struct State;

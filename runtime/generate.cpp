@@ -141,8 +141,19 @@ Generator::Prefilled Generator::prefill(std::span<const std::int32_t> prompt,
   }
 }
 
-// Captures the steps of 1 to most_tokens tokens that have not been yet.
+int Generator::longest_step(const GenerateOptions& options) const {
+  return drafter_ == nullptr ? 1 : options.chain + 1;
+}
+
+// Captures the steps of 1 to most_tokens tokens that have not been yet, or not with the kernels that
+// serve now.
 void Generator::capture(int most_tokens) {
+  const Engine& engine = model_.engine();
+  if (held_.kernels == nullptr || held_.generation != engine.generation()) {
+    if (!graphs_.empty()) model_.device().synchronize(stream_);
+    graphs_.clear();
+    held_ = engine.hold();
+  }
   for (int num_tokens = 1; num_tokens <= std::min(most_tokens, session_.largest_step());
        ++num_tokens) {
     if (graphs_.contains(num_tokens)) continue;
@@ -155,9 +166,11 @@ void Generator::capture(int most_tokens) {
 }
 
 // The first num_tokens of the model's tokens; the caller commits.
-void Generator::step(int num_tokens, bool cuda_graph) {
+void Generator::step(int num_tokens, const GenerateOptions& options) {
+  if (!options.cuda_graph) return model_.verify(session_, num_tokens, stream_);
+  if (held_.generation != model_.engine().generation()) capture(longest_step(options));
   const auto graph = graphs_.find(num_tokens);
-  if (!cuda_graph || graph == graphs_.end()) return model_.verify(session_, num_tokens, stream_);
+  if (graph == graphs_.end()) return model_.verify(session_, num_tokens, stream_);
   session_.begin_step(num_tokens, stream_);
   model_.device().launch(graph->second, stream_);
 }
@@ -185,7 +198,7 @@ GenerateResult Generator::run(std::span<const std::int32_t> prompt,
                        .max_tokens = model_.options().attention.max_tokens},
                       options.stop_tokens);
   session_.rollback(session_.length(), stream_);
-  if (options.cuda_graph) capture(drafter_ == nullptr ? 1 : options.chain + 1);
+  if (options.cuda_graph) capture(longest_step(options));
 
   GenerateResult result;
   const auto emit = [&](std::span<const std::int32_t> tokens) {
@@ -219,7 +232,7 @@ GenerateResult Generator::run(std::span<const std::int32_t> prompt,
     ids.insert(ids.end(), proposal.tokens.begin(), proposal.tokens.end());
     StepGuard guard(session_, stream_);
     model_.set_tokens(ids, stream_);
-    step(static_cast<int>(ids.size()), options.cuda_graph);
+    step(static_cast<int>(ids.size()), options);
     const auto position = static_cast<std::int64_t>(prompt.size()) + num_emitted;
     const Acceptance accepted = judge(proposal, options.sampling, position);
     guard.commit(accepted.num_accepted + 1);

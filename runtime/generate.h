@@ -42,7 +42,8 @@ struct GenerateResult {
   double verify_s = 0, draft_s = 0;  // of them
 };
 
-// Owns one sequence of a model. Runs follow each other and share its captured steps.
+// Owns one sequence of a model. Runs follow each other and share its captured steps. The kernels of
+// those stay loaded while it keeps them; behind an Engine::swap() the next step captures them again.
 class Generator {
  public:
   // Both have to outlive it; `drafter` may be null. The model keeps the taps that the drafter asks
@@ -61,8 +62,10 @@ class Generator {
   };
   void check(const GenerateOptions& options) const;
   Prefilled prefill(std::span<const std::int32_t> prompt, const GenerateOptions& options);
+  // Tokens of the longest step that a run has.
+  int longest_step(const GenerateOptions& options) const;
   void capture(int most_tokens);
-  void step(int num_tokens, bool cuda_graph);
+  void step(int num_tokens, const GenerateOptions& options);
   Proposal draft(std::span<const std::int32_t> confirmed, int most, const SamplingOptions& options);
   Acceptance judge(const Proposal& proposal, const SamplingOptions& options, std::int64_t position);
   std::vector<float> read_logits(int rows) const;
@@ -72,6 +75,7 @@ class Generator {
   Drafter* drafter_;
   StreamHandle stream_;
   Gemma4Session session_;
+  KernelHold held_;              // what the graphs launch; declared first: goes after them
   std::map<int, Graph> graphs_;  // by tokens of a step
 };
 

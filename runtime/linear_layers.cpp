@@ -43,16 +43,19 @@ LinearLayers::LinearLayers(Engine& engine, std::span<const LinearShape> shapes,
 }
 
 void LinearLayers::prefill_by(std::unique_ptr<Gemm> gemm, const Load& load,
-                              std::span<const LinearShape> shapes, int max_tokens) {
+                              std::span<const LinearShape> shapes, int max_tokens,
+                              LinearPrefill::Warn warn) {
   if (gemm == nullptr || max_tokens <= kMaxLinearTokens) return;
   std::vector<LinearShape> layers(shapes.begin(), shapes.end());
   for (LinearShape& shape : layers) shape.weights = weights_;
-  prefill_ = std::make_unique<LinearPrefill>(device_, load, std::move(gemm), layers, max_tokens);
+  prefill_ = std::make_unique<LinearPrefill>(device_, load, std::move(gemm), layers, max_tokens,
+                                             std::move(warn));
 }
 
-std::string LinearLayers::prefill_text() const {
-  return prefill_ == nullptr ? fmt::format("linear.cuh, {} tokens a pass", kMaxLinearTokens)
-                             : prefill_->name();
+std::string LinearLayers::prefill_text(int num_tokens) const {
+  return prefill_ != nullptr && prefill_->multiplies(num_tokens)
+             ? prefill_->name()
+             : fmt::format("linear.cuh, {} tokens a pass", kMaxLinearTokens);
 }
 
 const Attention::Prepared& LinearLayers::prepared_for(const LinearShape& shape, int tokens) const {
@@ -69,8 +72,9 @@ const Attention::Prepared& LinearLayers::prepared_for(const LinearShape& shape, 
 
 void LinearLayers::run(LinearShape shape, LinearArgs args, StreamHandle stream) const {
   shape.weights = weights_;
-  if (prefill_ != nullptr && prefill_->serves(shape, args.num_tokens)) {
-    return prefill_->run(shape, args, stream);
+  if (prefill_ != nullptr && prefill_->serves(shape, args.num_tokens) &&
+      prefill_->run(shape, args, stream)) {
+    return;
   }
   const int out_bytes = shape.epilogue == LinearEpilogue::kLogits ? 4 : kBytesPerElement;
   for (int left = args.num_tokens; left > 0; left -= args.num_tokens) {

@@ -26,11 +26,13 @@ class LinearLayers {
                LinearWeights weights = LinearWeights::kBf16);
 
   // From now on more tokens than the kernels take at once are multiplied by `gemm`, in these layers and
-  // up to max_tokens of them. Loads kernels and allocates. `gemm` may be null: nothing changes.
+  // up to max_tokens of them, but for those that the library refuses: `warn` hears of these. Loads kernels
+  // and allocates. `gemm` may be null: nothing changes.
   void prefill_by(std::unique_ptr<Gemm> gemm, const Load& load, std::span<const LinearShape> shapes,
-                  int max_tokens);
+                  int max_tokens, LinearPrefill::Warn warn = {});
   std::size_t prefill_bytes() const { return prefill_ == nullptr ? 0 : prefill_->bytes(); }
-  std::string prefill_text() const;  // what multiplies prefills, for a person
+  // What multiplies prefills of so many tokens, for a person.
+  std::string prefill_text(int num_tokens) const;
 
   // LinearArgs::num_tokens of any size. Enqueues. The weights are in the format that it was made for.
   // A shape that was not prepared takes the kernel of one with its epilogue.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "jit/model_source.h"
 #include "runtime/device_pointer.h"
 #include "templates/model_plan.h"
@@ -33,8 +35,8 @@ std::size_t LinearPrefill::gate_up_bytes(const LinearShape& shape, int num_token
 }
 
 LinearPrefill::LinearPrefill(Device& device, const Load& load, std::unique_ptr<Gemm> gemm,
-                             std::span<const LinearShape> shapes, int max_tokens)
-    : device_(device), gemm_(std::move(gemm)) {
+                             std::span<const LinearShape> shapes, int max_tokens, Warn warn)
+    : device_(device), gemm_(std::move(gemm)), warn_(std::move(warn)) {
   const auto loaded = [&](const Source& source) {
     Loaded made{load(source), {}};
     made.kernel = device.kernel(made.module->module, source.symbols.front(), 0);
@@ -43,6 +45,7 @@ LinearPrefill::LinearPrefill(Device& device, const Load& load, std::unique_ptr<G
   std::size_t most_unpacked = 0, most_gate_up = 0;
   for (const LinearShape& shape : shapes) {
     if (!takes(shape, max_tokens)) continue;
+    if (layers_.insert(shape).second) choose_algorithms(shape, max_tokens);
     most_unpacked = std::max(most_unpacked, unpacked_bytes(shape));
     most_gate_up = std::max(most_gate_up, gate_up_bytes(shape, max_tokens));
     if (is_packed(shape) && !dequantize_.kernel) dequantize_ = loaded(dequantize_source());
@@ -54,10 +57,39 @@ LinearPrefill::LinearPrefill(Device& device, const Load& load, std::unique_ptr<G
   if (most_gate_up > 0) gate_up_ = device.allocate(most_gate_up);
 }
 
+void LinearPrefill::choose_algorithms(const LinearShape& shape, int max_tokens) {
+  for (int tokens = 1; tokens <= max_tokens; tokens += kGemmTokenBlock) {
+    const int last = std::min(tokens + kGemmTokenBlock - 1, max_tokens);
+    if (!takes(shape, last)) continue;
+    if (const auto refusal = gemm_->prepare(product_of(shape, last))) note(shape, *refusal);
+  }
+}
+
+void LinearPrefill::note(const LinearShape& shape, const GemmRefusal& refusal) {
+  if (!refused_.insert(shape).second || !warn_) return;
+  warn_(
+      fmt::format("prefills take {} tokens a pass over a layer's weights: {}; take another library "
+                  "with ATTUNE_CUBLASLT, or ATTUNE_CUBLASLT=off",
+                  kMaxLinearTokens, refusal.reason));
+}
+
+bool LinearPrefill::multiplies(int num_tokens) const {
+  return std::any_of(layers_.begin(), layers_.end(), [&](const LinearShape& shape) {
+    return serves(shape, num_tokens) && !refused_.contains(shape);
+  });
+}
+
+std::string LinearPrefill::name() const {
+  if (refused_.empty()) return gemm_->name();
+  return fmt::format("{}, which refused {} of {} layers", gemm_->name(), refused_.size(),
+                     layers_.size());
+}
+
 bool LinearPrefill::takes(const LinearShape& shape, int num_tokens) {
   // A step that has to have the bits of others never comes here.
   static_assert(kMaxVerifyTokens <= kMaxLinearTokens);
   const int most_at_once = is_packed(shape) ? kMostTokensPacked : kMaxLinearTokens;
+  if (is_packed(shape) && shape.weight_rows() > kMostDequantizedRows) return false;
   return shape.epilogue != LinearEpilogue::kLogits && shape.out_features % 8 == 0 &&
          num_tokens > most_at_once;
 }
@@ -68,7 +100,7 @@ bool LinearPrefill::serves(const LinearShape& shape, int num_tokens) const {
          (!is_gated(shape) || gates_.contains(shape.epilogue));
 }
 
-void LinearPrefill::run(const LinearShape& shape, const LinearArgs& args, StreamHandle stream) {
+bool LinearPrefill::run(const LinearShape& shape, const LinearArgs& args, StreamHandle stream) {
   GemmArgs product{args.weights, args.input, args.out};
   if (is_packed(shape)) {
     const DequantizeParams p{pointer<const void>(args.weights), pointer<uint16>(unpacked_.ptr()),
@@ -77,11 +109,15 @@ void LinearPrefill::run(const LinearShape& shape, const LinearArgs& args, Stream
     product.weights = unpacked_.ptr();
   }
   if (is_gated(shape)) product.out = gate_up_.ptr();
-  gemm_->run({args.num_tokens, shape.weight_rows(), shape.in_features}, product, stream);
-  if (!is_gated(shape)) return;
+  if (const auto refusal = gemm_->run(product_of(shape, args.num_tokens), product, stream)) {
+    note(shape, *refusal);
+    return false;
+  }
+  if (!is_gated(shape)) return true;
   const GateParams p{pointer<const uint16>(gate_up_.ptr()), pointer<uint16>(args.out),
                      shape.out_features};
   device_.launch(gates_.at(shape.epilogue).kernel, plan_gate(args.num_tokens, p.width), &p, stream);
+  return true;
 }
 
 }  // namespace attune

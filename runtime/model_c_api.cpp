@@ -118,6 +118,7 @@ GenerateOptions run_options(const char* function, const attune_generate_options*
   options.stop_tokens = model.config().eos_token_ids;
   if (given == nullptr) return options;
   const attune_generate_options c = read_struct("attune_generate_options", *given, kRunBytes);
+  require_zero("attune_generate_options.reserved", c.reserved);
   set(&options.chain, c.chain);
   set(&options.max_new_tokens, c.max_new_tokens);
   const auto stops = span_of(function, "stop_tokens", c.stop_tokens, c.num_stop_tokens);

@@ -180,10 +180,10 @@ std::vector<KernelConfig> Family::configs(int head_dim, KvLayout layout) const {
 
 std::optional<Unsupported> Family::static_limits(const KernelConfig& config, int head_dim,
                                                  KvLayout layout) const {
-  constexpr int kLargest = 1 << 10;  // of any field: sizes computed from it stay far inside an int
   for (const int field : {config.block_m, config.block_n, config.num_stages, config.num_warps}) {
-    if (field < 1 || field > kLargest) {
-      return Unsupported{fmt::format("{}: every number is 1 to {}", text_of(config), kLargest)};
+    if (field < 1 || field > kMaxConfigField) {
+      return Unsupported{
+          fmt::format("{}: every number is 1 to {}", text_of(config), kMaxConfigField)};
     }
   }
   if (config.block_m > config.num_warps * kWarpSize) {

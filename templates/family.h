@@ -49,7 +49,12 @@ struct Variant {
   friend auto operator<=>(const Variant&, const Variant&) = default;
 };
 
-// family + config + split cap: one way to solve a problem. Text form "splitkv/m16n64s2w8/x33".
+// Of every number in a text, and of a field of a config that a template is made of: sizes computed from
+// them stay inside an int.
+constexpr int kMaxTextNumber = 1 << 20;
+constexpr int kMaxConfigField = 1 << 10;
+
+// family + config + split cap (1 to kMaxTextNumber): one way to solve a problem. Text form "splitkv/m16n64s2w8/x33".
 struct Candidate {
   std::string family;
   KernelConfig config{};

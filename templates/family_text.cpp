@@ -17,7 +17,7 @@ std::optional<int> take_field(char letter, std::string_view* text) {
   std::size_t end = 1;
   while (end < text->size() && (*text)[end] >= '0' && (*text)[end] <= '9') ++end;
   const auto value = parse_int(text->substr(1, end - 1));
-  if (!value || *value > 1 << 20) return std::nullopt;
+  if (!value || *value > kMaxTextNumber) return std::nullopt;
   text->remove_prefix(end);
   return static_cast<int>(*value);
 }

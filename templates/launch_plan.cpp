@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
+#include <fmt/format.h>
+
+#include "common/error.h"
 #include "templates/split_plan.h"
 
 namespace attune {
@@ -18,7 +22,25 @@ int num_row_blocks(const Problem& problem, const Candidate& candidate) {
   return (problem.num_rows() + candidate.config.block_m - 1) / candidate.config.block_m;
 }
 
+std::optional<Unsupported> limits(const Problem& problem, const Candidate& candidate, bool shares) {
+  if (candidate.split_cap < 1 || candidate.split_cap > kMaxTextNumber) {
+    return Unsupported{fmt::format("split_cap={} is 1 to {}", candidate.split_cap, kMaxTextNumber)};
+  }
+  if (problem.is_linear() || known_family(candidate.family).is_persistent) return std::nullopt;
+  const std::int64_t cap = problem.invariant ? invariant_split_cap(problem) : candidate.split_cap;
+  const std::int64_t slots =
+      shares ? std::max<std::int64_t>(cap, problem.batch + 1) : cap * problem.batch;
+  const std::int64_t blocks = num_row_blocks(problem, candidate);
+  if (slots * blocks <= std::numeric_limits<int>::max()) return std::nullopt;
+  return Unsupported{fmt::format("batch={} row_blocks={} split_cap={}: more CTAs than a grid has",
+                                 problem.batch, blocks, cap)};
+}
+
 }  // namespace
+
+std::optional<Unsupported> launch_limits(const Problem& problem, const Candidate& candidate) {
+  return limits(problem, candidate, shares_slots(problem, candidate));
+}
 
 int min_ring_capacity(const Problem& problem) {
   return std::max(problem.window + problem.seqlen_q - 1, kMinRingCapacity);
@@ -47,6 +69,12 @@ LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate) {
 }
 
 LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate, bool shares) {
+  if (const auto limit = limits(problem, candidate, shares)) {
+    throw InvalidArgument(
+        "cannot plan a launch",
+        fmt::format("problem={} candidate={}: {}", problem.text(), candidate.text(), limit->detail),
+        "take a smaller batch, or a candidate of fewer splits");
+  }
   const KernelConfig& config = candidate.config;
   const Family& family = known_family(candidate.family);
   LaunchPlan plan;
@@ -78,8 +106,9 @@ LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate, bool 
                         ? Dim3{blocks * static_cast<unsigned>(plan.split_cap), kv_heads, batch}
                         : Dim3{blocks * static_cast<unsigned>(plan.num_slots), kv_heads, 1};
   if (family.is_persistent) {
-    plan.split.grid = {
-        std::min(blocks * kv_heads * batch, static_cast<unsigned>(candidate.split_cap)), 1, 1};
+    const auto all = std::uint64_t{blocks} * kv_heads * batch;
+    const auto most = static_cast<std::uint64_t>(candidate.split_cap);
+    plan.split.grid = {static_cast<unsigned>(std::min(all, most)), 1, 1};
   }
   plan.split.block = {static_cast<unsigned>(config.num_warps * kWarpSize), 1, 1};
   plan.split.smem_bytes = family.smem_bytes(config, problem.head_dim, problem.kv_layout);

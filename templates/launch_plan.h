@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "templates/family.h"
 #include "templates/params.h"
@@ -59,7 +60,10 @@ bool merges_in_cluster(const Family& family, int num_row_blocks, int split_cap);
 // Known when a kernel is compiled: the code for it costs the others 3% [h200].
 bool shares_slots(const Problem& problem, const Candidate& candidate);
 
-// The workspace has to be 256-byte aligned and needs no initialization. How many CTAs a linear layer
+// Why no grid has the CTAs that a candidate makes of a problem, if so.
+std::optional<Unsupported> launch_limits(const Problem& problem, const Candidate& candidate);
+
+// Throws InvalidArgument where launch_limits refuses. The workspace has to be 256-byte aligned and needs no initialization. How many CTAs a linear layer
 // has depends on the device: plan_linear (model_plan.h) says it, and the grid is 1 here.
 LaunchPlan plan_launch(const Problem& problem, const Candidate& candidate);
 // The same for kernels that were compiled for another batch.

@@ -75,9 +75,11 @@ std::optional<Unsupported> linear_limits(const LinearShape& shape, const KernelC
                                    kMmaRows, kMostRows)};
   }
   const int num_warps = linear_warps(shape.weights);
-  if (config.num_warps != num_warps || config.num_stages < 1) {
-    return Unsupported{fmt::format("num_warps={} num_stages={}: warps are {}, stages at least 1",
-                                   config.num_warps, config.num_stages, num_warps)};
+  if (config.num_warps != num_warps || config.num_stages < 1 ||
+      config.num_stages > kMaxConfigField) {
+    return Unsupported{fmt::format("num_warps={} num_stages={}: warps are {}, stages 1 to {}",
+                                   config.num_warps, config.num_stages, num_warps,
+                                   kMaxConfigField)};
   }
   if (shape.out_features < 1 || shape.in_features < 8 || shape.in_features % 8 != 0) {
     return Unsupported{fmt::format("out_features={} in_features={}: at least 1, a multiple of 8",
@@ -150,14 +152,18 @@ int per_layer_chunks(int width) {
 
 KernelLaunch plan_per_layer_inputs(int num_layers, int num_tokens) {
   KernelLaunch launch;
-  launch.grid = {static_cast<unsigned>((num_layers + kPerLayerWarps - 1) / kPerLayerWarps),
-                 static_cast<unsigned>(num_tokens), 1};
+  launch.grid = {static_cast<unsigned>(num_tokens),
+                 static_cast<unsigned>((num_layers + kPerLayerWarps - 1) / kPerLayerWarps), 1};
   launch.block = {kPerLayerWarps * kWarpSize, 1, 1};
   launch.programmatic = true;
   return launch;
 }
 
 KernelLaunch plan_dequantize(int num_rows, int in_features) {
+  if (num_rows > kMostDequantizedRows) {
+    throw InvalidArgument("cannot plan to unpack a layer", fmt::format("num_rows={}", num_rows),
+                          fmt::format("it has at most {}", kMostDequantizedRows));
+  }
   KernelLaunch launch;
   launch.grid = {static_cast<unsigned>(linear_panels(LinearWeights::kInt4, in_features)),
                  static_cast<unsigned>((num_rows + kDequantizeRows - 1) / kDequantizeRows), 1};

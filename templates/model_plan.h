@@ -8,6 +8,7 @@
 #include "templates/family.h"
 #include "templates/launch_plan.h"
 #include "templates/linear_shape.h"
+#include "templates/model_config.h"
 #include "templates/model_params.h"
 #include "templates/per_layer_params.h"
 
@@ -45,6 +46,8 @@ KernelLaunch plan_residual(int num_tokens);
 KernelLaunch plan_argmax(int num_rows);
 // `width` is a multiple of 8.
 KernelLaunch plan_gate(int num_tokens, int width);
+// Of up to so many rows, whose blocks are on the grid's y. Throws InvalidArgument for more.
+constexpr int kMostDequantizedRows = 65535 * kDequantizeRows;
 KernelLaunch plan_dequantize(int num_rows, int in_features);
 
 // Chunks of a row that a lane of per_layer.cuh holds. Throws InvalidArgument where `width` is outside of

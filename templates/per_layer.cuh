@@ -1,6 +1,6 @@
 // Per-layer inputs: what the layers of small models take of a token beside its stream.
 // per_layer_inputs  those of all layers, once a step (PerLayerParams): a row of the token's own table
-//                   and a projection of its embedding. Grid (layers / kPerLayerWarps, tokens), a warp
+//                   and a projection of its embedding. Grid (tokens, layers / kPerLayerWarps), a warp
 //                   a layer; a lane has chunks of 8 neighbouring elements, a warp's width apart.
 // per_layer_gate    the gate of one layer (PerLayerGateParams). Grid: tokens, a warp each.
 // Rounding          to bf16 where the reference does; in fp32 in between.
@@ -19,13 +19,13 @@ namespace attune {
 template <int kChunks>
 __device__ __forceinline__ void per_layer_inputs(const PerLayerParams& p) {
   constexpr float kHalfRoot = 0.70710678118654752440f;
-  const int layer = blockIdx.x * kPerLayerWarps + threadIdx.x / kWarpSize;
+  const int layer = blockIdx.y * kPerLayerWarps + threadIdx.x / kWarpSize;
   const int lane = threadIdx.x % kWarpSize;
   griddepcontrol_wait();
   griddepcontrol_launch_dependents();
   if (layer >= p.num_layers) return;
 
-  const int64 token = blockIdx.y;
+  const int64 token = blockIdx.x;
   const int64 row = (token * p.num_layers + layer) * p.width;
   const int64 id = max(p.tokens[token], 0);
   const uint16* const embedding = p.embedding + (id * p.num_layers + layer) * p.width;

@@ -5,11 +5,14 @@
 //               512 threads.
 // probe_tensor  dense bf16 products back to back from shared memory (wgmma) or registers
 //               (mma.sync), 256 threads; probe_tensor_flops_per_iteration() counts its work.
+// copy_late     copies num_bytes after a while, in which the next kernel may start already: what reads too
+//               early sees what was there before. One CTA of 256 threads.
 #pragma once
 
 #include "templates/config.h"
 #include "templates/device/ptx_hopper.cuh"
 #include "templates/params.h"
+#include "templates/probe_params.h"
 
 namespace attune {
 
@@ -67,6 +70,24 @@ __device__ __forceinline__ void probe_read(const ProbeParams& p) {
   }
   // Practically never true; keeps the loads alive.
   if (folded == 0x9e3779b9u) *p.sink = 1.0f;
+}
+
+__device__ __forceinline__ void copy_late(const LateCopyParams& p) {
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
+  const unsigned char* const from = static_cast<const unsigned char*>(p.from);
+  const uint64 count = p.num_bytes / sizeof(uint4);
+  uint32 value[4];
+  // Loads that wait for each other: where the next one is depends on the last one's value.
+  uint64 at = threadIdx.x % count;
+  for (int i = 0; i < p.num_waits; ++i) {
+    ld_global_cg_v4(value, from + at * sizeof(uint4));
+    at = (at + 1 + (value[0] & 1)) % count;
+  }
+  for (uint64 i = threadIdx.x; i < count; i += blockDim.x) {
+    ld_global_cg_v4(value, from + i * sizeof(uint4));
+    static_cast<uint4*>(p.to)[i] = make_uint4(value[0], value[1], value[2], value[3]);
+  }
 }
 
 #ifdef ATTUNE_ARCH_SM90A

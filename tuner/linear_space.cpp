@@ -1,7 +1,12 @@
 #include "tuner/linear_space.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -22,26 +27,29 @@ int slots_bytes(const Problem& problem, const KernelConfig& config) {
   return kLinearShares * config.num_stages * linear_slot_bytes(config, problem.linear.weights);
 }
 
-// Why `one` is not tried beside the others, if so.
-std::optional<std::string> reason_against(const Problem& problem, const DeviceInfo& device,
-                                          const KernelConfig& one,
-                                          const std::vector<Candidate>& all) {
+// Why `one` is not tried whatever else is there, if so.
+std::optional<std::string> reason_alone(const Problem& problem, const DeviceInfo& device,
+                                        const KernelConfig& one) {
   const int bytes = slots_bytes(problem, one);
-  if (kLeastShare * bytes < device.smem_per_sm_bytes) {
-    return fmt::format("slots_bytes={}: below a quarter of the SM's {}", bytes,
-                       device.smem_per_sm_bytes);
-  }
+  if (kLeastShare * bytes >= device.smem_per_sm_bytes) return std::nullopt;
+  return fmt::format("slots_bytes={}: below a quarter of the SM's {}", bytes,
+                     device.smem_per_sm_bytes);
+}
+
+// Why `one` is not tried beside `others`, which are, if so.
+std::optional<std::string> reason_beside(const Problem& problem, const DeviceInfo& device,
+                                         const KernelConfig& one,
+                                         const std::vector<KernelConfig>& others) {
   const int passes = passes_of(problem, one, device);
-  for (const Candidate& other : all) {
-    const KernelConfig& config = other.config;
-    if (one.num_stages == 1 && config.num_stages > 1) {
+  for (const KernelConfig& other : others) {
+    if (one.num_stages == 1 && other.num_stages > 1) {
       return fmt::format(
           "num_stages=1: a slot is filled while another is worked on, and {} has room",
-          text_of(config));
+          text_of(other));
     }
-    if (config.block_n < one.block_n && config.num_stages == one.num_stages &&
-        passes_of(problem, config, device) == passes) {
-      return fmt::format("block_n={}: {} has as few passes, {}", one.block_n, text_of(config),
+    if (other.block_n < one.block_n && other.num_stages == one.num_stages &&
+        passes_of(problem, other, device) == passes) {
+      return fmt::format("block_n={}: {} has as few passes, {}", one.block_n, text_of(other),
                          passes);
     }
   }
@@ -51,14 +59,28 @@ std::optional<std::string> reason_against(const Problem& problem, const DeviceIn
 }  // namespace
 
 void drop_poor_linear(const Problem& problem, const DeviceInfo& device, CandidateSpace* space) {
-  const std::vector<Candidate> all = space->kept;
   const auto fallback = default_linear_config(problem.linear, problem.linear_tokens,
                                               device.max_smem_per_block_bytes, device.num_sms);
+  // Those with two slots and more before those with one, and narrow ones before wide ones: what is
+  // dropped in favour of another one is compared with those that stay.
+  std::vector<Candidate> order = space->kept;
+  std::stable_sort(order.begin(), order.end(), [](const Candidate& a, const Candidate& b) {
+    return std::make_pair(a.config.num_stages == 1, a.config.block_n) <
+           std::make_pair(b.config.num_stages == 1, b.config.block_n);
+  });
+  std::vector<KernelConfig> tried;
+  std::map<Candidate, std::string> dropped;
+  for (const Candidate& one : order) {
+    auto reason = reason_alone(problem, device, one.config);
+    if (!reason) reason = reason_beside(problem, device, one.config, tried);
+    if (!reason) tried.push_back(one.config);
+    if (reason && one.config != fallback) dropped.emplace(one, *std::move(reason));
+  }
   std::erase_if(space->kept, [&](const Candidate& one) {
-    if (one.config == fallback) return false;
-    const auto reason = reason_against(problem, device, one.config, all);
-    if (reason) space->pruned.push_back({one, {RejectReason::kUnsupported, *reason}});
-    return reason.has_value();
+    const auto found = dropped.find(one);
+    if (found == dropped.end()) return false;
+    space->pruned.push_back({one, {RejectReason::kUnsupported, found->second}});
+    return true;
   });
 }
 

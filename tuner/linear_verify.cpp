@@ -13,6 +13,7 @@
 
 #include "common/error.h"
 #include "templates/model_plan.h"
+#include "templates/probe_params.h"
 #include "tuner/compare.h"
 #include "tuner/parallel.h"
 #include "tuner/timer.h"
@@ -24,10 +25,14 @@ namespace {
 constexpr std::size_t kUploadBytes = std::size_t{64} << 20;
 constexpr std::size_t kNanBytes = 4096;  // behind W and x
 constexpr float kSoftcap = 1.5f;         // of logits: bends sums of about 1
+// Tens of microseconds of loads from L2; a kernel behind begins after a few.
+constexpr int kLateWaits = 256;
+constexpr unsigned kLateThreads = 256;
 
 }  // namespace
 
-LinearVerifier::LinearVerifier(Device& device, const Problem& problem, std::uint64_t seed)
+LinearVerifier::LinearVerifier(Device& device, const Problem& problem, std::uint64_t seed,
+                               const Binary* probes)
     : device_(device),
       problem_(problem),
       inputs_(linear_inputs(problem, seed)),
@@ -37,17 +42,23 @@ LinearVerifier::LinearVerifier(Device& device, const Problem& problem, std::uint
       stream_(device.create_stream()),
       out_(device, element_bytes_ * static_cast<std::size_t>(problem.linear_tokens) *
                        static_cast<std::size_t>(problem.linear.out_features)) {
+  if (probes != nullptr) {
+    probes_ = device.load(*probes);
+    copy_late_ = device.kernel(probes_, "copy_late", 0);
+  }
   upload_weights(inputs_);
   const int all = problem.linear_tokens;
   for (const int num_tokens : {all, all / 2 + 1, 1}) {
     const bool caps = problem.linear.epilogue == LinearEpilogue::kLogits && !cases_.empty();
-    Case one{num_tokens, caps ? kSoftcap : 0.0f, {}};
-    const auto rows =
-        std::as_bytes(std::span(inputs_.input))
-            .first(std::size_t{kBytesPerElement} * num_tokens * problem.linear.in_features);
+    Case one{num_tokens, caps ? kSoftcap : 0.0f, {}, {}};
+    const auto rows = std::as_bytes(std::span(inputs_.input)).first(row_bytes(one));
     one.input = device.allocate(rows.size() + kNanBytes);
     device.fill_bytes(one.input.ptr(), kPoison, one.input.bytes(), stream_.get());
     device.copy_to_device(one.input.ptr(), rows, stream_.get());
+    if (copy_late_) {
+      one.rows = device.allocate(rows.size());
+      device.copy_to_device(one.rows.ptr(), rows, stream_.get());
+    }
     cases_.push_back(std::move(one));
   }
   device.synchronize(stream_.get());
@@ -85,10 +96,27 @@ double LinearVerifier::value_at(const Bytes& out, std::size_t idx) const {
   return bf16_to_float(bits);
 }
 
+std::size_t LinearVerifier::row_bytes(const Case& one) const {
+  return std::size_t{kBytesPerElement} * static_cast<std::size_t>(one.num_tokens) *
+         static_cast<std::size_t>(problem_.linear.in_features);
+}
+
+// NaNs, then a kernel that replaces them by x when the next one has long begun.
+void LinearVerifier::write_input_late(const Case& one) {
+  device_.fill_bytes(one.input.ptr(), kPoison, row_bytes(one), stream_.get());
+  const LateCopyParams p{reinterpret_cast<const void*>(one.rows.ptr()),
+                         reinterpret_cast<void*>(one.input.ptr()), row_bytes(one), kLateWaits};
+  KernelLaunch late;
+  late.block = {kLateThreads, 1, 1};
+  device_.launch(copy_late_, late, &p, stream_.get());
+}
+
 // One launch into poisoned memory; what it wrote for its tokens.
 std::variant<LinearVerifier::Bytes, Rejection> LinearVerifier::launch(const LinearKernel& linear,
-                                                                      const Case& one) {
+                                                                      const Case& one,
+                                                                      bool late_input) {
   out_.poison(device_, stream_.get());
+  if (late_input) write_input_late(one);
   launch_linear(device_, linear,
                 {.weights = weights_.ptr(),
                  .input = one.input.ptr(),
@@ -149,7 +177,7 @@ std::variant<LinearVerifier::Errors, Rejection> LinearVerifier::compare(const Ca
   return all;
 }
 
-// Both launches of a case.
+// The launches of a case.
 std::variant<LinearVerifier::Result, Rejection> LinearVerifier::run(const LinearKernel& linear,
                                                                     const Case& one) {
   auto first = launch(linear, one);
@@ -162,6 +190,16 @@ std::variant<LinearVerifier::Result, Rejection> LinearVerifier::run(const Linear
   if (std::get<Bytes>(second) != out) {
     return Rejection{RejectReason::kWrongResult,
                      fmt::format("tokens={} a second run gave other bits", one.num_tokens)};
+  }
+  if (copy_late_) {
+    auto late = launch(linear, one, true);
+    if (auto* rejection = std::get_if<Rejection>(&late)) return std::move(*rejection);
+    if (std::get<Bytes>(late) != out) {
+      return Rejection{RejectReason::kWrongResult,
+                       fmt::format("tokens={} x that the kernel in front writes at its end gave "
+                                   "other bits: it is read before griddepcontrol.wait",
+                                   one.num_tokens)};
+    }
   }
   out.resize(element_bytes_ * problem_.linear.out_features);  // the first token's
   return Result{std::get<Errors>(errors), std::move(out)};

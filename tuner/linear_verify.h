@@ -13,11 +13,15 @@ namespace attune {
 
 class LinearVerifier : public CandidateVerifier {
  public:
-  LinearVerifier(Device& device, const Problem& problem, std::uint64_t seed);
+  // `probes` may be null: it has the kernel that writes x late.
+  LinearVerifier(Device& device, const Problem& problem, std::uint64_t seed,
+                 const Binary* probes = nullptr);
 
   // Launches with all tokens, with one more than half and with one, each twice. Every output is
   // compared with the reference; the second launch must give the same bits, and so must the first
-  // token with fewer beside it. Behind W and behind the tokens lie NaNs, around the output and in its
+  // token with fewer beside it, and a third launch that may begin long before the kernel in front of it
+  // writes x, which is NaN until then: x may be read behind griddepcontrol.wait only (on the host device
+  // kernels do not overlap, and any kernel passes). Behind W and behind the tokens lie NaNs, around the output and in its
   // other rows nothing may be written.
   std::variant<Admission, Rejection> verify(const AttentionKernels& kernels,
                                             const Candidate& candidate) override;
@@ -28,6 +32,7 @@ class LinearVerifier : public CandidateVerifier {
     int num_tokens;
     float softcap;
     DeviceMem input;  // num_tokens rows, NaN behind them
+    DeviceMem rows;   // those rows again, where x is written late
   };
   struct Errors {
     double difference = 0, norm = 0, max_abs = 0;
@@ -40,7 +45,10 @@ class LinearVerifier : public CandidateVerifier {
   };
 
   void upload_weights(const LinearInputs& inputs);
-  std::variant<Bytes, Rejection> launch(const LinearKernel& linear, const Case& one);
+  std::size_t row_bytes(const Case& one) const;
+  void write_input_late(const Case& one);
+  std::variant<Bytes, Rejection> launch(const LinearKernel& linear, const Case& one,
+                                        bool late_input = false);
   std::variant<Errors, Rejection> compare(const Case& one, const Bytes& out) const;
   std::variant<Result, Rejection> run(const LinearKernel& linear, const Case& one);
   double value_at(const Bytes& out, std::size_t idx) const;
@@ -50,6 +58,8 @@ class LinearVerifier : public CandidateVerifier {
   const LinearInputs inputs_;
   const LinearReference reference_;
   const std::size_t element_bytes_;  // of the output
+  Module probes_;
+  Kernel copy_late_;  // none without probes
   Stream stream_;
   DeviceMem weights_;
   std::vector<Case> cases_;

@@ -44,7 +44,9 @@ void LocalMeasure::close() {
 void LocalMeasure::prepare_verify() {
   if (verifier_ != nullptr) return;
   timer_.reset();
-  preparing([&] { verifier_ = make_verifier(device_, unit_.value().problem, unit_->seed); });
+  preparing([&] {
+    verifier_ = make_verifier(device_, unit_.value().problem, unit_->seed, unit_->probes);
+  });
 }
 
 void LocalMeasure::prepare_time() {

@@ -12,7 +12,9 @@ namespace {
 std::vector<int> persistent_ctas(const Problem& problem, const KernelConfig& config,
                                  const DeviceInfo& device) {
   const std::int64_t row_blocks = ceil_div(problem.num_rows(), config.block_m);
-  const auto blocks = static_cast<int>(row_blocks * problem.num_kv_heads * problem.batch);
+  // CTAs go on to the blocks that are left, so fewer of them do as well.
+  const auto blocks = static_cast<int>(
+      std::min<std::int64_t>(row_blocks * problem.num_kv_heads * problem.batch, kMaxTextNumber));
   if (blocks <= device.num_sms) return {blocks};
   return {device.num_sms, blocks};
 }

@@ -188,8 +188,8 @@ class OwningVerifier : public CandidateVerifier {
 }  // namespace
 
 std::unique_ptr<CandidateVerifier> make_verifier(Device& device, const Problem& problem,
-                                                 std::uint64_t seed) {
-  if (problem.is_linear()) return std::make_unique<LinearVerifier>(device, problem, seed);
+                                                 std::uint64_t seed, const Binary* probes) {
+  if (problem.is_linear()) return std::make_unique<LinearVerifier>(device, problem, seed, probes);
   return std::make_unique<OwningVerifier>(device, verify_cases(problem, seed));
 }
 

@@ -57,9 +57,11 @@ class CandidateVerifier {
   virtual double flops() const = 0;
 };
 
-// With inputs and reference of its own; `seed` fixes them.
+// With inputs and reference of its own; `seed` fixes them. `probes` (probe_source) may be null: then a
+// linear layer is not seen to read x too early.
 std::unique_ptr<CandidateVerifier> make_verifier(Device& device, const Problem& problem,
-                                                 std::uint64_t seed);
+                                                 std::uint64_t seed,
+                                                 const Binary* probes = nullptr);
 
 // Cases on a device, uploaded once for all candidates of a problem. Every stride is
 // padded, of each tensor by another amount, so that a kernel which assumes or mixes up strides

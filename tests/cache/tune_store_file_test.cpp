@@ -280,6 +280,46 @@ TEST(TuneStoreFile, LosesNothingWhenItsSideFilesAreDeleted) {
   EXPECT_TRUE(moved_aside(dir.path()).empty());
 }
 
+// As linear layers are to a program from before they were problems: rows of an op and of a family that it
+// does not know. It serves what it knows, and a newer one finds the others again.
+TEST(TuneStoreFile, RowsOfFormsFromLaterOnAreLeftOutAndKept) {
+  TempDir dir;
+  const fs::path path = dir / "tune.db";
+  Winner later = sample_winner(Problem::parse("linear/m8/n64/k64/store/bf16"));
+  later.candidate = Candidate::parse("linear/m8n48s2w8/x1");
+  later.binary = sample_binary("two");
+  TuneStore::open(path)->put_winner(sample_gpu(), later);
+  make_cache(path);
+  const auto rename = [&](const std::string& from, const std::string& to) {
+    for (const char* column : {"problems SET text", "problems SET shape", "candidates SET text"}) {
+      const std::string name = std::string(column).substr(std::string(column).rfind(' ') + 1);
+      testing::tamper(path,
+                      fmt::format("UPDATE {} = replace({}, '{}/', '{}/')", column, name, from, to));
+    }
+  };
+  rename("linear", "later");
+  const std::string rows = testing::dump(path);
+  {
+    Warnings warnings;
+    const auto store = TuneStore::open(path, warnings.sink());
+    EXPECT_TRUE(serves(*store));
+    EXPECT_EQ(warnings.count(), 0u);
+    ASSERT_EQ(store->winners().size(), 1u);
+    EXPECT_EQ(store->winners().front().second.problem, sample_problem());
+    EXPECT_EQ(store->verify().problems.size(), 1u);
+    EXPECT_GE(warnings.count(), 1u);
+    const auto target = TuneStore::open(dir / "target.db");
+    EXPECT_EQ(target->import_from(path).winners_added, 2);
+    EXPECT_TRUE(serves(*target));
+    EXPECT_EQ(target->winners().size(), 1u);
+  }
+  EXPECT_EQ(testing::dump(path), rows);
+  rename("later", "linear");
+  const auto store = TuneStore::open(path);
+  EXPECT_EQ(store->winners().size(), 2u);
+  EXPECT_TRUE(store->find_winner(sample_gpu(), later.problem, sample_toolchain()).has_value());
+}
+
 TEST(TuneStoreFile, OpensWhileAnotherProcessHasLostItsSideFiles) {
   TempDir dir;
   int ready[2];

@@ -68,6 +68,9 @@ TEST_F(RandomModelProgram, TimesAndGeneratesWithBothKindsOfWeights) {
   EXPECT_GT(prefill["floor_us"], 0);
   EXPECT_DOUBLE_EQ(prefill["tokens_per_s"], 20e6 / double(prefill["us"]));
   EXPECT_TRUE(packed["prefill"].is_null());
+  // A prompt shorter than a chunk is one of its own length.
+  const auto few = bench({"--invariant", "--prefill", "5", "--max-prefill", "9"})["prefill"];
+  EXPECT_EQ(few["chunk"], 5);
 
   // A model of another kind, whose attention has the same kernels.
   config_ = write_four_layers(folder_.path()).string();

@@ -132,7 +132,7 @@ class CompilerArchTest : public CompilerTest, public testing::WithParamInterface
 
 TEST_P(CompilerArchTest, CompilesTheProbes) {
   expect_clean(compiler(), probe_source(GetParam()), GetParam(),
-               {"fill_noise", "probe_read", "probe_tensor"});
+               {"fill_noise", "probe_read", "probe_tensor", "copy_late"});
 }
 
 TEST_P(CompilerArchTest, CompilesAttentionOfEveryHeadDim) {

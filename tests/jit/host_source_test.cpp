@@ -82,7 +82,8 @@ TEST(ForHost, NamesEveryKernelOfTheRealSources) {
   EXPECT_NE(for_host(attention).text.find("ATTUNE_HOST_ENTRY(" + attention.split_symbol + ")\n"),
             std::string::npos);
   const Source probes = for_host(probe_source("host"));
-  EXPECT_EQ(probes.symbols, (std::vector<std::string>{"fill_noise", "probe_read", "probe_tensor"}));
+  EXPECT_EQ(probes.symbols,
+            (std::vector<std::string>{"fill_noise", "probe_read", "probe_tensor", "copy_late"}));
   for (const std::string& symbol : probes.symbols) {
     EXPECT_NE(probes.text.find("ATTUNE_HOST_ENTRY(" + symbol + ")\n"), std::string::npos);
   }

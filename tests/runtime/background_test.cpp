@@ -269,6 +269,32 @@ TEST_F(BackgroundTest, ACapturedGraphKeepsTheReplacedKernelUntilItIsReleased) {
   EXPECT_NO_THROW(attention.launch(args(), stream.get()));
 }
 
+TEST_F(BackgroundTest, AHeldKernelStaysLoadedUntilTheHoldIsGone) {
+  const ScriptedWorker worker("exit 0");
+  use(worker);
+  auto fake = device();
+  FakeDevice& gpu = *fake;
+  Engine serving(options, std::move(fake));
+  const Attention attention = serving.prepare(kVerify5);
+  EXPECT_EQ(serving.generation(), 0u);
+  KernelHold before = serving.hold();
+  EXPECT_EQ(before.generation, 0u);
+  finish(serving, worker);
+  serving.swap(nullptr);
+  EXPECT_EQ(serving.generation(), 1u);
+  serving.swap(nullptr);  // nothing was ready
+  EXPECT_EQ(serving.generation(), 1u);
+  const KernelHold after = serving.hold();
+  EXPECT_EQ(after.generation, 1u);
+  EXPECT_EQ(serving.release_replaced(), 0u);
+  EXPECT_EQ(gpu.live_modules(), 2);
+  before = {};
+  EXPECT_EQ(gpu.live_modules(), 2);  // until it is asked for
+  EXPECT_EQ(serving.release_replaced(), 1u);
+  EXPECT_EQ(gpu.live_modules(), 1);
+  EXPECT_EQ(serving.release_replaced(), 0u);
+}
+
 TEST_F(BackgroundTest, AModuleThatAnotherProblemUsesIsNotReleased) {
   const ScriptedWorker worker("exit 0");
   use(worker);
@@ -379,8 +405,14 @@ TEST_F(BackgroundTest, TheCInterfaceSwapsAndCounts) {
   EXPECT_EQ(attune_engine_poll(&handle, &pending, &ready), ATTUNE_OK);
   EXPECT_EQ(pending, 0u);
   EXPECT_EQ(ready, 1u);
+  std::uint64_t generation = 9;
+  EXPECT_EQ(attune_engine_generation(&handle, &generation), ATTUNE_OK);
+  EXPECT_EQ(generation, 0u);
   EXPECT_EQ(attune_engine_swap(&handle, nullptr, &swapped), ATTUNE_OK);
   EXPECT_EQ(swapped, 1u);
+  EXPECT_EQ(attune_engine_generation(&handle, &generation), ATTUNE_OK);
+  EXPECT_EQ(generation, 1u);
+  EXPECT_EQ(attune_engine_generation(&handle, nullptr), ATTUNE_INVALID_ARGUMENT);
   attune_served served = ATTUNE_SERVED_DEFAULT;
   EXPECT_EQ(attune_attention_served(attention, &served), ATTUNE_OK);
   EXPECT_EQ(served, ATTUNE_SERVED_EXACT);

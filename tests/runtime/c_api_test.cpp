@@ -300,6 +300,17 @@ TEST_F(CApiTest, OverlapIsOnWhereACallerKnowsItAndSaysSo) {
   EXPECT_EQ(programmatic_launches(args), 1);
 }
 
+// What a newer caller may have put there would be lost.
+TEST_F(CApiTest, RefusesAFieldThatIsKeptForLater) {
+  attune_attention* attention = prepared();
+  attune_args args = plausible_c_args();
+  args.reserved = 7;
+  expect_failure(ATTUNE_INVALID_ARGUMENT, attune_attention_launch(attention, &args, nullptr),
+                 "attune_args.reserved=7");
+  static_assert(offsetof(attune_args, reserved) + sizeof(args.reserved) == sizeof(args),
+                "no room that nothing checks");
+}
+
 TEST_F(CApiTest, RefusesArgumentsWithoutASize) {
   attune_attention* attention = prepared();
   attune_args args = plausible_c_args();

@@ -6,6 +6,7 @@
 #include "tests/runtime/gemma4_kind_cases.h"
 #include "tests/runtime/gemma4_model_cases.h"
 #include "tests/runtime/generate_cases.h"
+#include "tests/runtime/generate_swap.h"
 #include "tests/runtime/prefill_cases.h"
 #include "tests/support/require_gpu.h"
 
@@ -64,6 +65,14 @@ TEST_F(Gemma4ModelGpuTest, PackedWeightsAreLosslessToo) {
 }
 
 TEST_F(Gemma4ModelGpuTest, GenerationEndsWhereItIsTold) { expect_ends(bench()->engine); }
+
+TEST_F(Gemma4ModelGpuTest, WinnersServeAGeneratorFromTheNextStepOn) {
+  Options options;
+  options.nvrtc_path = test_nvrtc_search().nvrtc_path;
+  for (const bool in_the_middle : {true, false}) {
+    SwapUnderGenerator(options, open_cuda_device(0), compiler()).run(in_the_middle);
+  }
+}
 
 TEST_F(Gemma4ModelGpuTest, Eagle3HeadIsItsFormula) {
   const auto on = bench();

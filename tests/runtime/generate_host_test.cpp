@@ -7,6 +7,8 @@
 #include "tests/runtime/gemma4_bench.h"
 #include "tests/runtime/generate_cases.h"
 #include "tests/runtime/lossless_cases.h"
+#include "tests/runtime/generate_swap.h"
+#include "tests/support/require_cxx.h"
 
 namespace attune {
 namespace {
@@ -115,6 +117,22 @@ TEST(GenerateHostReads, GreedyReadsBestTokensAlone) {
   asked.sampling.temperature = 1;
   on.run(nullptr, tiny_prompt(9), asked);
   EXPECT_EQ(most, 320 * sizeof(float));
+}
+
+class GenerateHostSwap : public HostCompilerTest {
+ protected:
+  static Options options() {
+    Options options;
+    options.device = "host";
+    options.cxx_path = test_host_search().cxx;
+    return options;
+  }
+};
+
+TEST_F(GenerateHostSwap, WinnersServeFromTheNextStepOn) {
+  for (const bool in_the_middle : {true, false}) {
+    SwapUnderGenerator(options(), open_host_device({}), compiler()).run(in_the_middle);
+  }
 }
 
 TEST_F(GenerateHost, RefusesWhatCannotBe) { expect_refusals(bench_.engine); }

@@ -272,8 +272,20 @@ TEST_F(ModelCHost, RefusesWhatCannotBe) {
   refused(attune_generator_run(generator, nullptr, 0, &run, nullptr), "prompt");
   run.chain = 4;
   refused(attune_generator_run(generator, ids_.data(), 5, &run, nullptr), "chain=4");
-  attune_generate_result result{};
   run.chain = 3;
+  run.reserved = 1;
+  refused(attune_generator_run(generator, ids_.data(), 5, &run, nullptr),
+          "attune_generate_options.reserved=1");
+  run.reserved = 0;
+  for (const std::size_t size : {std::size_t{0}, sizeof(run) - 8, 65 * sizeof(run)}) {
+    run.struct_size = size;
+    refused(attune_generator_run(generator, ids_.data(), 5, &run, nullptr),
+            "attune_generate_options.struct_size");
+  }
+  run.struct_size = sizeof(run);
+  attune_model_info info{};
+  refused(attune_model_get_info(model, &info), "attune_model_info.struct_size");
+  attune_generate_result result{};
   refused(attune_generator_run(generator, ids_.data(), 5, &run, &result), "struct_size");
   ok(attune_generator_run(generator, ids_.data(), 5, &run, nullptr));
   attune_generator_destroy(generator);

@@ -21,17 +21,25 @@ inline GemmSearch test_gemm_search() {
   return {path == nullptr ? "" : path};
 }
 
-// A layer of `problem` by LinearLayers that have `gemm` for up to max_tokens tokens.
-inline std::vector<std::uint16_t> run_layers(Engine& engine, const Compiler& compiler,
-                                             const LinearProblem& problem, int max_tokens) {
+// A layer of `shape` whose products are the library's for up to max_tokens tokens.
+inline std::unique_ptr<LinearLayers> make_layers(Engine& engine, const Compiler& compiler,
+                                                 const LinearShape& shape, int max_tokens,
+                                                 LinearPrefill::Warn warn = {}) {
   Device& device = engine.device();
   const auto load = [&](const Source& source) {
     return std::make_shared<const LoadedModule>(
         LoadedModule{nullptr, device.load(compiler.compile(source, device.info().arch))});
   };
+  auto layers = std::make_unique<LinearLayers>(engine, std::span(&shape, 1), shape.weights);
+  layers->prefill_by(device.open_gemm(test_gemm_search()), load, std::span(&shape, 1), max_tokens,
+                     std::move(warn));
+  return layers;
+}
+
+// What `layers` give for a problem of their shape.
+inline std::vector<std::uint16_t> run_layers(Device& device, const LinearLayers& layers,
+                                             const LinearProblem& problem) {
   const LinearShape& shape = problem.shape;
-  LinearLayers layers(engine, std::span(&shape, 1), shape.weights);
-  layers.prefill_by(device.open_gemm(test_gemm_search()), load, std::span(&shape, 1), max_tokens);
   const DeviceArray<std::uint16_t> weights(device, problem.weights);
   const DeviceArray<unsigned char> packed(
       device, problem.packed.bytes.empty() ? std::vector<unsigned char>(16) : problem.packed.bytes);
@@ -50,16 +58,22 @@ inline std::vector<std::uint16_t> run_layers(Engine& engine, const Compiler& com
   return values;
 }
 
+inline std::vector<std::uint16_t> run_layers(Engine& engine, const Compiler& compiler,
+                                             const LinearProblem& problem, int max_tokens) {
+  const auto layers = make_layers(engine, compiler, problem.shape, max_tokens);
+  return run_layers(engine.device(), *layers, problem);
+}
+
 // The products of every kind of layer.
 inline void expect_right_prefills(Engine& engine, const Compiler& compiler) {
   unsigned seed = 60;
   for (const LinearShape& shape :
        {LinearShape{72, 136}, LinearShape{40, 96, LinearEpilogue::kGeglu},
         LinearShape{2056, 32, LinearEpilogue::kSwiglu}}) {
-    SCOPED_TRACE(testing::Message() << shape.out_features << "x" << shape.in_features);
+    SCOPED_TRACE(::testing::Message() << shape.out_features << "x" << shape.in_features);
     const LinearProblem problem(shape, 37, seed++);
     expect_right(problem, run_layers(engine, compiler, problem, 40));
-    if (testing::Test::HasFailure()) return;
+    if (::testing::Test::HasFailure()) return;
   }
 }
 
@@ -68,14 +82,14 @@ inline void expect_right_packed_prefills(Engine& engine, const Compiler& compile
   unsigned seed = 70;
   for (const LinearShape& shape :
        {LinearShape{72, 264}, LinearShape{24, 512, LinearEpilogue::kGeglu}}) {
-    SCOPED_TRACE(testing::Message() << shape.out_features << "x" << shape.in_features);
+    SCOPED_TRACE(::testing::Message() << shape.out_features << "x" << shape.in_features);
     LinearProblem problem(shape, 131, seed++);
     problem.pack();
     const std::vector<std::uint16_t> out = run_layers(engine, compiler, problem, 131);
     for (double& value : problem.packed.values) value = round_to_bf16(value);
     problem.shape.weights = LinearWeights::kBf16;  // how exact the sums are
     expect_right(problem, out);
-    if (testing::Test::HasFailure()) return;
+    if (::testing::Test::HasFailure()) return;
   }
 }
 
@@ -86,7 +100,7 @@ constexpr double kLongSumPrecision = 4e-6;
 inline void expect_right_large_prefills(Engine& engine, const Compiler& compiler) {
   for (const LinearShape& shape : {LinearShape{5376, 21504}, LinearShape{18432, 5376}}) {
     for (const int num_tokens : {17, 512}) {
-      SCOPED_TRACE(testing::Message() << shape.out_features << " " << num_tokens);
+      SCOPED_TRACE(::testing::Message() << shape.out_features << " " << num_tokens);
       const LinearProblem problem(shape, num_tokens, 80);
       const std::vector<std::uint16_t> out = run_layers(engine, compiler, problem, 512);
       EXPECT_EQ(run_layers(engine, compiler, problem, 512), out);
@@ -98,7 +112,7 @@ inline void expect_right_large_prefills(Engine& engine, const Compiler& compiler
         expect_rounded(out[std::size_t(token) * shape.out_features + row], product.value,
                        kLongSumPrecision * product.magnitude);
       }
-      if (testing::Test::HasFailure()) return;
+      if (::testing::Test::HasFailure()) return;
     }
   }
 }

@@ -93,20 +93,105 @@ TEST_F(PrefillHost, OffMeansTheKernelsAlone) {
             std::string::npos);
 }
 
-// A library that is missing costs speed, one warning an engine, and nothing else.
-TEST_F(PrefillHost, AMissingLibraryIsToldOnce) {
+// The layers whose products a library has no algorithm for, or refuses when it runs them, are multiplied
+// by the kernels, with one warning a layer.
+TEST_F(PrefillHost, ARefusalIsLeftToTheKernels) {
+  Gemma4Bench on = bench();
+  const auto compiler = open_compiler({}, on.engine.device().info().arch);
+  std::vector<std::string> warnings;
+  const LinearProblem small({40, 96, LinearEpilogue::kGeglu}, 37, 5), large({72, 136}, 37, 6);
+  const auto layers_of = [&](const LinearProblem& problem) {
+    return make_layers(on.engine, *compiler, problem.shape, 40,
+                       [&](const std::string& message) { warnings.push_back(message); });
+  };
+  state_.has_no_algorithm = true;
+  const auto without = layers_of(large);
+  EXPECT_EQ(state_.choices, 1);
+  EXPECT_EQ(without->prefill_text(37), "linear.cuh, 16 tokens a pass");
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_TRUE(warnings[0].starts_with(
+      "prefills take 16 tokens a pass over a layer's weights: cuBLASLt has no algorithm: "
+      "num_tokens=64 out_features=72 in_features=136"))
+      << warnings[0];
+  state_.has_no_algorithm = false;
+  for (int i = 0; i < 2; ++i) expect_right(large, run_layers(on.engine.device(), *without, large));
+  EXPECT_EQ(state_.products, 0);
+  EXPECT_EQ(warnings.size(), 1u);
+
+  for (const int status : {13, 15}) {
+    const auto layers = layers_of(small);
+    EXPECT_TRUE(layers->prefill_text(37).starts_with("cuBLASLt 12.3.4 in "));
+    EXPECT_EQ(layers->prefill_text(16), "linear.cuh, 16 tokens a pass");
+    state_.status_of_products = status;
+    warnings.clear();
+    for (int i = 0; i < 2; ++i) expect_right(small, run_layers(on.engine.device(), *layers, small));
+    ASSERT_EQ(warnings.size(), 1u);
+    EXPECT_NE(warnings[0].find("num_tokens=37 out_features=80 in_features=96"), std::string::npos)
+        << warnings[0];
+    EXPECT_EQ(layers->prefill_text(37), "linear.cuh, 16 tokens a pass");
+    state_.status_of_products = 0;
+  }
+}
+
+// A model whose library refuses some layers serves all of them, and says so.
+TEST_F(PrefillHost, AModelServesWhatItsLibraryRefuses) {
+  std::vector<std::string> warnings;
+  Options options;
+  options.device = "host";
+  options.cache_path = gemma4_test_cache();
+  options.log = [&](const std::string& message) { warnings.push_back(message); };
+  Gemma4Bench on(options, std::make_unique<FakeCublasLtDevice>(open_host_device({})));
+  state_.has_no_algorithm_for_few = true;
+  {
+    const Gemma4Model model = TinyModel().on(on.engine);
+    const std::string by = model.prefill_text(40);
+    EXPECT_TRUE(by.starts_with("cuBLASLt 12.3.4 in ")) << by;
+    EXPECT_NE(by.find(", which refused "), std::string::npos) << by;
+  }
+  std::erase_if(warnings, [](const std::string& one) {
+    return one.find("prefills take 16 tokens a pass over a layer's weights") == std::string::npos;
+  });
+  EXPECT_FALSE(warnings.empty());
+  expect_golden_prefills(on.engine);
+  EXPECT_GT(state_.products, 0);
+}
+
+// What a prompt of any length needs of the library has been asked for when the model is made.
+TEST_F(PrefillHost, ServingAsksTheLibraryForNothing) {
+  Gemma4Bench on = bench();
+  Gemma4Model model = TinyModel().on(on.engine);
+  on.engine.seal();
+  const int choices = state_.choices, made = state_.made;
+  EXPECT_GT(choices, 0);
+  std::size_t num_allocations = 0;
+  on.watched->on_call = [&](std::string_view call) { num_allocations += call == "allocate"; };
+  for (const int length : {17, 40, 23}) {
+    Gemma4Session session = model.open_session();
+    model.set_tokens(tiny_prompt(length), nullptr);
+    model.prefill(session, length, nullptr);
+    session.commit(length, nullptr);
+  }
+  on.watched->on_call = nullptr;
+  EXPECT_GT(state_.products, 0);
+  EXPECT_EQ(state_.choices, choices);
+  EXPECT_EQ(state_.made, made);
+  EXPECT_EQ(num_allocations, 0u);
+}
+
+// A library that is missing costs speed, one warning an engine, and nothing else; one that was named has to
+// be there.
+TEST_F(PrefillHost, AMissingLibraryIsToldOnceAndANamedOneIsAnError) {
   class WithoutLibrary : public ForwardingDevice {
    public:
     using ForwardingDevice::ForwardingDevice;
     std::unique_ptr<Gemm> open_gemm(const GemmSearch& search) override {
-      open_cublaslt(search);
-      return nullptr;
+      if (!search.cublaslt_path.empty()) open_cublaslt(search);
+      throw DeviceUnavailable("no cuBLASLt library found", "looked in nowhere", "install it");
     }
   };
   std::vector<std::string> warnings;
   Options options;
   options.device = "host";
-  options.cublaslt_path = "/nowhere/libcublasLt.so.13";
   options.cache_path = gemma4_test_cache();
   options.log = [&](const std::string& message) { warnings.push_back(message); };
   Gemma4Bench on(options, std::make_unique<WithoutLibrary>(open_host_device({})));
@@ -117,7 +202,18 @@ TEST_F(PrefillHost, AMissingLibraryIsToldOnce) {
   EXPECT_TRUE(
       warnings[0].starts_with("prefills take 16 tokens a pass over the weights: no cuBLASLt "))
       << warnings[0];
-  EXPECT_NE(warnings[0].find("/nowhere/libcublasLt.so.13"), std::string::npos);
+
+  options.cublaslt_path = "/nowhere/libcublasLt.so.13";
+  Gemma4Bench named(options, std::make_unique<WithoutLibrary>(open_host_device({})));
+  try {
+    TinyModel().on(named.engine);
+    ADD_FAILURE() << "made";
+  } catch (const DeviceUnavailable& error) {
+    const std::string message = error.what();
+    EXPECT_TRUE(message.starts_with("no cuBLASLt library at the given place: looked in "))
+        << message;
+    EXPECT_NE(message.find("/nowhere/libcublasLt.so.13"), std::string::npos) << message;
+  }
 }
 
 }  // namespace

@@ -220,7 +220,7 @@ inline void expect_right(const LinearProblem& problem, const std::vector<std::ui
                                          1.13 * first.magnitude * std::abs(up.value));
         EXPECT_NEAR(value_of_bf16(bits), gate * up.value, roundings + sums);
       }
-      if (testing::Test::HasFailure()) return;
+      if (::testing::Test::HasFailure()) return;
     }
   }
 }

@@ -66,8 +66,7 @@ TEST(PerLayerPlan, RefusesWidthsThatLanesCannotHold) {
   EXPECT_THROW(per_layer_chunks(0), InvalidArgument);
   EXPECT_THROW(per_layer_chunks(100), InvalidArgument);
   EXPECT_THROW(per_layer_chunks(1032), InvalidArgument);
-  EXPECT_EQ(plan_per_layer_inputs(35, 3).grid.x, 5U);
-  EXPECT_EQ(plan_per_layer_inputs(35, 3).grid.y, 3U);
+  EXPECT_EQ(plan_per_layer_inputs(35, 3).grid, (Dim3{3, 5, 1}));
 }
 
 }  // namespace

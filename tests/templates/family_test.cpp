@@ -52,7 +52,8 @@ TEST(CandidateText, RefusesAnyOtherText) {
   for (const char* text :
        {"", "splitkv", "splitkv/m16n64s2w8", "splitkv/m16n64s2w8/33", "splitkv/m16n64s2w8/x",
         "splitkv/m16n64s2w8/x0", "splitkv/m16n64s2w8/x-1", "splitkv/m16n64s2w8/x033",
-        "splitkv/m16n64s2w8/x33/", "splitkv/x33/m16n64s2w8", "splitkv//x33"}) {
+        "splitkv/m16n64s2w8/x33/", "splitkv/x33/m16n64s2w8", "splitkv//x33",
+        "splitkv/m16n64s2w8/x1048577", "splitkv/m16n64s1048577w8/x1"}) {
     expect_refused(Candidate::parse, text);
   }
 }

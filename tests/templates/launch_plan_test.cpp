@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "common/error.h"
+
 namespace attune {
 namespace {
 
@@ -115,6 +117,22 @@ TEST(LaunchPlan, CountsWorkspacesBeyondFourGigabytes) {
 }
 
 // Powers of two up to 16, of one row block: then the CTAs of a row block's splits lie side by side.
+TEST(LaunchPlan, RefusesMoreCtasThanAGridHas) {
+  const Problem problem = Problem::parse("decode/b65535/q1/kv1-131072/h32x4/d512/contiguous/bf16");
+  Candidate candidate{"splitkv", {16, 64, 2, 8}, 32768};  // slots of each sequence: 2^31 - 2^15
+  EXPECT_FALSE(launch_limits(problem, candidate));
+  EXPECT_EQ(plan_launch(problem, candidate, false).num_slots, 65535 * 32768);
+  candidate.split_cap = 65536;
+  EXPECT_FALSE(launch_limits(problem, candidate));  // shared ones
+  EXPECT_THROW(plan_launch(problem, candidate, false), InvalidArgument);
+  const Problem chunk = Problem::parse("prefill/b1/q65536/kv1-65536/h4x4/d256/contiguous/bf16");
+  const auto limit = launch_limits(chunk, {"splitkv", {16, 64, 2, 8}, kMaxTextNumber});
+  ASSERT_TRUE(limit);
+  EXPECT_EQ(limit->detail, "batch=1 row_blocks=4096 split_cap=1048576: more CTAs than a grid has");
+  candidate.split_cap = kMaxTextNumber + 1;
+  EXPECT_THROW(plan_launch(problem, candidate), InvalidArgument);
+}
+
 TEST(LaunchPlan, AClusterMergesFewSplitsWithoutACombine) {
   for (const int split_cap : {1, 2, 3, 4, 5, 8, 12, 16, 32}) {
     const bool clusters = split_cap == 2 || split_cap == 4 || split_cap == 8 || split_cap == 16;

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "common/error.h"
+#include "templates/expert_plan.h"
+#include "templates/prologue_plan.h"
 
 namespace attune {
 namespace {
@@ -65,10 +67,43 @@ TEST(ModelPlan, RefusesWhatTheTemplateCannot) {
   EXPECT_TRUE(refused({64, 64}, {8, 40, 4, 8}));
   EXPECT_TRUE(refused({64, 64}, {8, 272, 4, 8}));
   EXPECT_TRUE(refused({64, 64}, {8, 48, 0, 8}));
+  EXPECT_TRUE(refused({64, 64}, {8, 48, kMaxConfigField + 1, 8}));  // an int holds its bytes
   EXPECT_TRUE(refused({64, 64}, {8, 48, 4, 4}));
   EXPECT_TRUE(refused({0, 64}, kConfig));
   EXPECT_TRUE(refused({64, 60}, kConfig));
   EXPECT_THROW(plan_linear({64, 60}, kConfig, 132), InvalidArgument);
+}
+
+// A grid has 65535 CTAs in y and z, and 2^31 - 1 in x.
+TEST(ModelPlan, EveryGridHasRoomForTheLongestPrefill) {
+  constexpr int kTokens = kMaxPrefillTokens;
+  for (const KernelLaunch& launch :
+       {plan_residual(kTokens), plan_argmax(kTokens), plan_gate(kTokens, kMaxLinearFeatures),
+        plan_per_layer_inputs(200, kTokens), plan_per_layer_gate(kTokens), plan_route(kTokens),
+        plan_dequantize(kMostDequantizedRows, kMaxLinearFeatures)}) {
+    EXPECT_LE(launch.grid.x, 0x7fffffffu);
+    EXPECT_LE(launch.grid.y, 65535u);
+    EXPECT_LE(launch.grid.z, 65535u);
+  }
+  EXPECT_THROW(plan_dequantize(kMostDequantizedRows + 1, 8), InvalidArgument);
+  PrologueParams params{};
+  params.batch = 65535;
+  params.seqlen_q = kTokens;
+  params.num_q_heads = 128;
+  params.num_kv_heads = 32;
+  const Dim3 grid = plan_prologue(256, KvLayout::kRing, params).grid;
+  EXPECT_EQ(grid.x, unsigned{kTokens});
+  EXPECT_LE(grid.y, 65535u);
+  EXPECT_LE(grid.z, 65535u);
+  const Problem problem =
+      Problem::parse("prefill/b65535/q65536/kv1-65536/h4x1/d256/contiguous/bf16");
+  for (const char* text : {"tiled/m128n64s1w8/x1", "wgrows/m128n64s2w12/x1048576"}) {
+    const Dim3 of_attention = plan_launch(problem, Candidate::parse(text)).split.grid;
+    EXPECT_GT(of_attention.x, 0u) << text;
+    EXPECT_LE(of_attention.x, 0x7fffffffu) << text;
+    EXPECT_LE(of_attention.y, 65535u) << text;
+    EXPECT_LE(of_attention.z, 65535u) << text;
+  }
 }
 
 TEST(ModelPlan, ResidualRowsAreWholeChunks) {

@@ -1,8 +1,11 @@
 // Linear layers on the host device: verified, wrong ones rejected, and tuned in worker processes.
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
+#include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -11,6 +14,8 @@
 #include "jit/compile_pool.h"
 #include "jit/host/host_info.h"
 #include "jit/model_source.h"
+#include "templates/probe_params.h"
+#include "tests/support/forwarding_device.h"
 #include "tests/support/host_kernels.h"
 #include "tests/support/planted_compiles.h"
 #include "tests/support/require_cxx.h"
@@ -101,6 +106,53 @@ TEST(LinearVerify, RejectsWrongKernels) {
                 [&](Planted* kernel) { kernel->change(kTemplate, bug.from, bug.to); });
     EXPECT_TRUE(text.starts_with(bug.words)) << bug.to << ": " << text;
   }
+}
+
+// Kernels of the host device do not overlap. This one begins a kernel behind the one that writes late
+// before it, so that all it reads is read too early.
+class EarlyDevice : public ForwardingDevice {
+ public:
+  using ForwardingDevice::ForwardingDevice;
+  Kernel kernel(const Module& module, const std::string& symbol, int smem_bytes) override {
+    const Kernel made = ForwardingDevice::kernel(module, symbol, smem_bytes);
+    if (symbol == "copy_late") late_ = made.function;
+    return made;
+  }
+  void launch(const Graph& graph, StreamHandle stream) override {
+    ForwardingDevice::launch(graph, stream);
+  }
+  void launch(const Kernel& kernel, const KernelLaunch& shape, const void* params,
+              StreamHandle stream) override {
+    if (kernel.function == late_) {
+      const LateCopyParams late = *static_cast<const LateCopyParams*>(params);
+      waiting_ = [=, this] { ForwardingDevice::launch(kernel, shape, &late, stream); };
+      return;
+    }
+    ForwardingDevice::launch(kernel, shape, params, stream);
+    if (const auto waiting = std::exchange(waiting_, nullptr)) waiting();
+  }
+
+ private:
+  void* late_ = nullptr;
+  std::function<void()> waiting_;
+};
+
+TEST(LinearVerify, RejectsAKernelThatReadsXBeforeTheKernelInFrontHasEnded) {
+  HostBench bench;
+  const Binary probes = bench.compile(probe_source("host"));
+  const Candidate candidate = Candidate::parse("linear/m8n16s2w8/x1");
+  for (const char* text : {"linear/m8/n301/k328/store/bf16", "linear/m8/n40/k512/logits/bf16"}) {
+    const Problem problem = Problem::parse(text);
+    const auto verifier = make_verifier(*bench.device, problem, 1, &probes);
+    EXPECT_EQ(verdict(bench, *verifier, problem, candidate), "right") << text;
+  }
+  bench.device = std::make_unique<EarlyDevice>(std::move(bench.device));
+  const Problem problem = Problem::parse("linear/m8/n301/k328/store/bf16");
+  const auto verifier = make_verifier(*bench.device, problem, 1, &probes);
+  EXPECT_EQ(
+      verdict(bench, *verifier, problem, candidate),
+      "wrong_result: tokens=8 x that the kernel in front writes at its end gave other bits: it "
+      "is read before griddepcontrol.wait");
 }
 
 class LinearTuneTest : public HostCompilerTest {};

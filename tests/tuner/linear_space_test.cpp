@@ -74,6 +74,51 @@ TEST(LinearSpace, SaysWhyAConfigIsNotTried) {
             std::string::npos);
 }
 
+// Whoever is dropped in favour of another config is so in favour of one that is tried.
+TEST(LinearSpace, WhatAnotherIsDroppedForIsTried) {
+  int num_compared = 0;
+  for (const char* text : {"linear/m8/n21504/k5376/geglu/bf16", "linear/m8/n5376/k8192/store/bf16",
+                           "linear/m16/n5376/k8192/store/bf16", "linear/m16/n64/k64/geglu/int4",
+                           "linear/m1/n5376/k21504/store/int4", "linear/m8/n512/k512/store/int4",
+                           "linear/m16/n1024/k2048/logits/bf16", "linear/m8/n1/k8/store/bf16"}) {
+    const Problem problem = Problem::parse(text);
+    for (const char* arch : {"sm_90a", "sm_100a", "sm_120", "host"}) {
+      for (const int sms : {20, 78, 132}) {
+        DeviceInfo device = architecture_limits(arch);
+        device.num_sms = sms;
+        const CandidateSpace space = candidate_space(problem, device);
+        const std::set<std::string> kept = kept_of(problem, device);
+        for (const PrunedCandidate& one : space.pruned) {
+          const std::string& detail = one.rejection.detail;
+          for (const char* words : {" has as few passes", " has room"}) {
+            const std::size_t end = detail.find(words);
+            if (end == std::string::npos) continue;
+            const std::size_t begin = detail.rfind(' ', end - 1) + 1;
+            const std::string other = "linear/" + detail.substr(begin, end - begin) + "/x1";
+            EXPECT_EQ(kept.count(other), 1u) << text << " " << arch << " " << sms << ": "
+                                             << one.candidate.text() << " " << detail;
+            ++num_compared;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(num_compared, 100);
+}
+
+// The narrow ones have too few bytes under way: of the wide ones, which have as few passes, one is tried.
+TEST(LinearSpace, AConfigIsNotDroppedForOneThatIsTooSmall) {
+  const DeviceInfo device = architecture_limits("sm_90a");
+  const Problem problem = Problem::parse("linear/m8/n512/k5376/store/bf16");
+  const CandidateSpace space = candidate_space(problem, device);
+  ASSERT_NE(reason_against(space, "linear/m8n16s2w8/x1").find("below a quarter"),
+            std::string::npos);
+  EXPECT_EQ(reason_against(space, "linear/m8n32s2w8/x1"), "not pruned");
+  EXPECT_NE(reason_against(space, "linear/m8n48s2w8/x1").find("m8n32s2w8 has as few passes, 1"),
+            std::string::npos)
+      << reason_against(space, "linear/m8n48s2w8/x1");
+}
+
 TEST(LinearSpace, OneSlotIsTriedWhereTwoFindNoRoom) {
   DeviceInfo small = architecture_limits("sm_90a");
   const Problem problem = Problem::parse("linear/m16/n512/k512/store/int4");

@@ -11,6 +11,7 @@
 
 #include "common/error.h"
 #include "jit/device_info.h"
+#include "templates/launch_plan.h"
 
 namespace attune {
 namespace {
@@ -471,6 +472,15 @@ TEST(DefaultCandidate, HasNoMoreCtasThanRowBlocks) {
   EXPECT_EQ(caps("prefill/b1/q8192/kv1-131072/h32x16/d256/contiguous/bf16"),
             (std::vector{device.num_sms, 128 * 16}));
   EXPECT_EQ(caps("prefill/b2/q65/kv1-4096/h32x16/d256/contiguous/bf16"), (std::vector{64}));
+  // 2^41 of them: the text of a candidate has room for 2^20.
+  const char* const large = "prefill/b65535/q65536/kv1-65536/h65534x32767/d256/contiguous/bf16";
+  ASSERT_EQ(caps(large), (std::vector{device.num_sms, kMaxTextNumber}));
+  for (const int cap : caps(large)) {
+    const Candidate candidate{"wgrows", {128, 64, 2, 12}, cap};
+    EXPECT_EQ(Candidate::parse(candidate.text()), candidate);
+    EXPECT_EQ(plan_launch(Problem::parse(large), candidate).split.grid.x,
+              static_cast<unsigned>(cap));
+  }
 }
 
 // A chunk of few rows shares its keys out among CTAs; of many rows it does not, nor in a batch.

@@ -4,6 +4,8 @@
 #include <set>
 
 #include "jit/compile_pool.h"
+#include "jit/model_source.h"
+#include "tests/support/planted.h"
 #include "tests/support/require_gpu.h"
 #include "tuner/compile_stage.h"
 #include "tuner/isolated_measure.h"
@@ -164,6 +166,32 @@ INSTANTIATE_TEST_SUITE_P(
                       "prefill/b2/q70/kv1-8192/h4x2/d256/w300/ring/bf16",
                       "prefill/b1/q70/kv1-8192/h2x1/d256/p64/paged/bf16",
                       "prefill/b1/q70/kv1-8192/h2x1/d128/softcap/p64/paged/bf16"));
+
+// A kernel that does not wait reads x before the one in front has written it.
+TEST_F(TunerGpuTest, ALinearLayerThatReadsXTooEarlyIsRejected) {
+  const Binary probes =
+      compiler().compile(probe_source(device().info().arch), device().info().arch);
+  for (const char* text :
+       {"linear/m8/n5376/k8192/store/bf16", "linear/m16/n5376/k2048/geglu/int4"}) {
+    const Problem problem = Problem::parse(text);
+    const auto verifier = make_verifier(device(), problem, 1, &probes);
+    const Candidate candidate = default_candidate(problem, device().info());
+    const Variant variant = candidate.variant(problem);
+    const auto verdict = [&](const Source& source) -> std::string {
+      const AttentionKernels kernels =
+          load_attention(device(), compiler().compile(source, device().info().arch), variant,
+                         plan_launch(problem, candidate));
+      const auto outcome = verifier->verify(kernels, candidate);
+      const auto* rejection = std::get_if<Rejection>(&outcome);
+      return rejection == nullptr ? "right" : rejection->detail;
+    };
+    EXPECT_EQ(verdict(variant_source(variant)), "right") << text;
+    Planted early(variant_source(variant));
+    early.change("templates/linear.cuh", "    griddepcontrol_wait();\n", "");
+    EXPECT_NE(verdict(early.source()).find("is read before griddepcontrol.wait"), std::string::npos)
+        << text;
+  }
+}
 
 TEST_F(TunerGpuTest, TimesTheSameKernelAlikeTwice) {
   const Problem problem = Problem::parse("decode/b1/q1/kv1-32768/h32x4/d512/contiguous/bf16");
