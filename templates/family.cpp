@@ -124,8 +124,13 @@ constexpr std::array kFamilies = {
            .entry_function = "attune::linear",
            .min_compute_capability = 90,
            .splits_keys = false},
+    Family{.name = kExpertsFamily,
+           .entry_file = "templates/experts.cuh",
+           .entry_function = "attune::experts",
+           .min_compute_capability = 90,
+           .splits_keys = false},
 };
-constexpr std::size_t kNumLinearFamilies = 1;  // the last ones
+constexpr std::size_t kNumLinearFamilies = 2;  // the last ones: linear layers, experts
 
 const EmbeddedFile& embedded_file(std::string_view name) {
   for (const EmbeddedFile& file : embedded_files()) {
@@ -189,8 +194,8 @@ constexpr std::string_view kConfigForm = "m<BLOCK_M>n<BLOCK_N>s<stages>w<warps>"
 constexpr std::string_view kCandidateForm = "<family>/m<BLOCK_M>n<BLOCK_N>s<stages>w<warps>/x<cap>";
 constexpr std::string_view kVariantForm =
     "<family>/d<head_dim>/<layout>/<dtype>[/softcap][/invariant][/shared]/"
-    "m<BLOCK_M>n<BLOCK_N>s<stages>"
-    "w<warps>, or linear/<weights>/<epilogue>/m<BLOCK_M>n<BLOCK_N>s<stages>w<warps>";
+    "m<BLOCK_M>n<BLOCK_N>s<stages>w<warps>, or linear/<weights>/<epilogue>/"
+    "m<BLOCK_M>n<BLOCK_N>s<stages>w<warps>, with experts in place of linear for those";
 
 // Packed rows of an invariant prefill: its partial results take a row of every chunk.
 constexpr int kMaxInvariantRows = 512;
@@ -366,7 +371,8 @@ std::vector<KernelConfig> linear_configs(int tokens, LinearWeights weights) {
   std::vector<KernelConfig> all;
   for (const int block_n : {16, 32, 48, 64, 80, 96, 128}) {
     for (int num_stages = 1; num_stages <= 8; ++num_stages) {
-      all.push_back({tokens, block_n, num_stages, linear_warps(weights)});
+      all.push_back(
+          {linear_token_block(tokens, weights), block_n, num_stages, linear_warps(weights)});
     }
   }
   return all;
@@ -374,7 +380,7 @@ std::vector<KernelConfig> linear_configs(int tokens, LinearWeights weights) {
 
 std::optional<Unsupported> linear_problem_limits(const Problem& problem,
                                                  const KernelConfig& config) {
-  if (config.block_m != problem.linear_tokens) {
+  if (config.block_m != linear_token_block(problem.linear_tokens, problem.linear.weights)) {
     return Unsupported{fmt::format("block_m={}: the layer is one of up to {} tokens",
                                    config.block_m, problem.linear_tokens)};
   }
@@ -427,7 +433,7 @@ std::string Variant::text() const {
 
 Variant Variant::parse(std::string_view text) {
   const auto parts = split(text, '/');
-  if (parts.front() == kLinearFamily) return parse_linear_variant(text, parts);
+  if (is_linear_family(parts.front())) return parse_linear_variant(text, parts);
   if (parts.size() < 5 || parts.size() > 8) bad_text("variant", text, kVariantForm);
   Variant variant;
   variant.family = parts[0];
@@ -488,7 +494,7 @@ std::vector<KernelConfig> Family::configs(const Problem& problem) const {
 }
 
 int Family::smem_bytes_of(const Problem& problem, const KernelConfig& config) const {
-  return is_linear() ? linear_smem_bytes(config, problem.linear.weights)
+  return is_linear() ? linear_smem_bytes(problem.linear, config)
                      : smem_bytes(config, problem.head_dim, problem.kv_layout);
 }
 
@@ -535,9 +541,12 @@ std::optional<Unsupported> Family::static_limits(const KernelConfig& config, int
 
 std::optional<Unsupported> Family::supports(const Problem& problem,
                                             const KernelConfig& config) const {
-  if (is_linear() != problem.is_linear()) {
+  const bool is_of_experts = name == kExpertsFamily;
+  if (is_linear() != problem.is_linear() || is_of_experts != problem.linear.is_experts()) {
     return Unsupported{fmt::format("op={}: {} is a family of {}", name_of(problem.op), name,
-                                   is_linear() ? "linear layers" : "attention")};
+                                   is_of_experts ? "experts"
+                                   : is_linear() ? "linear layers"
+                                                 : "attention")};
   }
   if (is_linear()) return linear_problem_limits(problem, config);
   if (!splits_keys && problem.op != Op::kPrefill) {
@@ -600,8 +609,10 @@ std::span<const Family> families() { return kFamilies; }
 
 std::span<const Family> families_of(Op op) {
   const std::span<const Family> all = kFamilies;
-  return op == Op::kLinear ? all.last(kNumLinearFamilies)
-                           : all.first(all.size() - kNumLinearFamilies);
+  const auto of_linear = all.last(kNumLinearFamilies);
+  if (op == Op::kLinear) return of_linear.first(1);
+  if (op == Op::kExperts) return of_linear.last(1);
+  return all.first(all.size() - kNumLinearFamilies);
 }
 
 const Family* find_family(std::string_view name) {

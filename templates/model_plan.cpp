@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "common/error.h"
+#include "templates/expert_params.h"
 #include "templates/model_config.h"
 
 namespace attune {
@@ -13,13 +14,28 @@ namespace {
 // Rows of W that make a CTA worth starting.
 constexpr int kLeastOutputs = 8;
 
+int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
+// Into how many tiles an expert's outputs are cut: those that leave the busiest CTA the least.
+int num_tiles(int outputs, int most, int num_sms, int num_entries) {
+  const int fewest = ceil_div(outputs, most);
+  const auto outputs_of_busiest = [&](int tiles) {
+    return ceil_div(num_entries * tiles, num_sms) * ceil_div(outputs, tiles);
+  };
+  int best = fewest;
+  for (int tiles = fewest; tiles <= std::min(2 * fewest, outputs); ++tiles) {
+    if (outputs_of_busiest(tiles) < outputs_of_busiest(best)) best = tiles;
+  }
+  return best;
+}
+
 }  // namespace
 
 std::size_t linear_weight_bytes(const LinearShape& shape) {
   if (shape.weights == LinearWeights::kInt4) {
-    return static_cast<std::size_t>(int4_bytes(shape.weight_rows(), shape.in_features));
+    return static_cast<std::size_t>(int4_bytes(shape.all_weight_rows(), shape.in_features));
   }
-  return std::size_t{kBytesPerElement} * static_cast<std::size_t>(shape.weight_rows()) *
+  return std::size_t{kBytesPerElement} * static_cast<std::size_t>(shape.all_weight_rows()) *
          static_cast<std::size_t>(shape.in_features);
 }
 
@@ -63,19 +79,36 @@ std::optional<Unsupported> linear_limits(const LinearShape& shape, const KernelC
   return std::nullopt;
 }
 
+int linear_smem_bytes(const LinearShape& shape, const KernelConfig& config) {
+  return shape.is_experts() ? experts_smem_bytes(config, shape.weights)
+                            : linear_smem_bytes(config, shape.weights);
+}
+
+std::optional<KernelConfig> default_linear_config(int tokens, const LinearShape& shape,
+                                                  int max_smem_bytes) {
+  const int room = max_smem_bytes - (shape.is_experts() ? kExpertListBytes : 0);
+  return default_linear_config(linear_token_block(tokens, shape.weights), shape.weights, room);
+}
+
 LinearPlan plan_linear(const LinearShape& shape, const KernelConfig& config, int num_sms) {
   if (const auto limit = linear_limits(shape, config)) {
     throw InvalidArgument("cannot plan a linear layer", limit->detail);
   }
   const int most = config.block_n / linear_rows_per_output(shape.epilogue);
-  const int num_ctas = std::clamp(shape.out_features / kLeastOutputs, 1, num_sms);
-  const int outputs = (shape.out_features + num_ctas - 1) / num_ctas;  // of the largest share
   LinearPlan plan;
-  plan.num_passes = (outputs + most - 1) / most;
-  plan.outputs_per_pass = (outputs + plan.num_passes - 1) / plan.num_passes;
+  int num_ctas = num_sms;
+  int outputs = shape.out_features;  // that passes have to cover: of an expert, or of a CTA
+  if (shape.is_experts()) {
+    plan.num_passes = num_tiles(outputs, most, num_sms, shape.top_k);
+  } else {
+    num_ctas = std::clamp(shape.out_features / kLeastOutputs, 1, num_sms);
+    outputs = ceil_div(shape.out_features, num_ctas);  // of the largest share
+    plan.num_passes = ceil_div(outputs, most);
+  }
+  plan.outputs_per_pass = ceil_div(outputs, plan.num_passes);
   plan.launch.grid = {static_cast<unsigned>(num_ctas), 1, 1};
   plan.launch.block = {static_cast<unsigned>(config.num_warps * kWarpSize), 1, 1};
-  plan.launch.smem_bytes = linear_smem_bytes(config, shape.weights);
+  plan.launch.smem_bytes = linear_smem_bytes(shape, config);
   plan.launch.programmatic = true;
   return plan;
 }

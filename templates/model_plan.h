@@ -13,7 +13,7 @@
 
 namespace attune {
 
-// Of W as it lies in memory.
+// Of W as it lies in memory; of experts that of all.
 std::size_t linear_weight_bytes(const LinearShape& shape);
 
 // What the template's static_asserts and a launch of this shape refuse, if anything.
@@ -21,7 +21,7 @@ std::optional<Unsupported> linear_limits(const LinearShape& shape, const KernelC
 
 struct LinearPlan {
   KernelLaunch launch;
-  int num_passes = 1;
+  int num_passes = 1;        // of a CTA; of experts the tiles of one expert
   int outputs_per_pass = 1;  // most of a pass: rows of a box
 };
 
@@ -31,7 +31,14 @@ struct LinearPlan {
 std::optional<KernelConfig> default_linear_config(int tokens, LinearWeights weights,
                                                   int max_smem_bytes);
 
-// One CTA an SM. Throws InvalidArgument where linear_limits refuses.
+// The same of a layer of so many tokens.
+std::optional<KernelConfig> default_linear_config(int tokens, const LinearShape& shape,
+                                                  int max_smem_bytes);
+
+// Dynamic shared memory of a layer's CTA.
+int linear_smem_bytes(const LinearShape& shape, const KernelConfig& config);
+
+// One CTA an SM. The tiles of experts are of a size that keeps those of one token busy on all. Throws InvalidArgument where linear_limits refuses.
 LinearPlan plan_linear(const LinearShape& shape, const KernelConfig& config, int num_sms);
 
 // Chunks of a row that a thread of residual.cuh holds. Throws InvalidArgument where `hidden` is

@@ -22,6 +22,11 @@ int slots_bytes(const Problem& problem, const KernelConfig& config) {
   return kLinearShares * config.num_stages * linear_slot_bytes(config, problem.linear.weights);
 }
 
+std::optional<KernelConfig> fallback_of(const Problem& problem, const DeviceInfo& device) {
+  return default_linear_config(problem.linear_tokens, problem.linear,
+                               device.max_smem_per_block_bytes);
+}
+
 // Why `one` is not tried beside the others, if so.
 std::optional<std::string> reason_against(const Problem& problem, const DeviceInfo& device,
                                           const KernelConfig& one,
@@ -52,8 +57,7 @@ std::optional<std::string> reason_against(const Problem& problem, const DeviceIn
 
 void drop_poor_linear(const Problem& problem, const DeviceInfo& device, CandidateSpace* space) {
   const std::vector<Candidate> all = space->kept;
-  const auto fallback = default_linear_config(problem.linear_tokens, problem.linear.weights,
-                                              device.max_smem_per_block_bytes);
+  const auto fallback = fallback_of(problem, device);
   std::erase_if(space->kept, [&](const Candidate& one) {
     if (one.config == fallback) return false;
     const auto reason = reason_against(problem, device, one.config, all);
@@ -63,9 +67,8 @@ void drop_poor_linear(const Problem& problem, const DeviceInfo& device, Candidat
 }
 
 Candidate default_linear_candidate(const Problem& problem, const DeviceInfo& device) {
-  const auto config = default_linear_config(problem.linear_tokens, problem.linear.weights,
-                                            device.max_smem_per_block_bytes);
-  return {std::string(kLinearFamily), config.value(), 1};
+  return {std::string(families_of(problem.op).front().name), fallback_of(problem, device).value(),
+          1};
 }
 
 std::vector<Candidate> ranked_linear(const Problem& problem,

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "common/error.h"
+#include "templates/expert_plan.h"
 #include "templates/model_plan.h"
 #include "tuner/compare.h"
 #include "tuner/parallel.h"
@@ -36,21 +37,34 @@ LinearVerifier::LinearVerifier(Device& device, const Problem& problem, std::uint
                                                                         : kBytesPerElement),
       stream_(device.create_stream()),
       out_(device, element_bytes_ * static_cast<std::size_t>(problem.linear_tokens) *
+                       typical_entries(problem.linear, problem.linear_tokens).size() *
                        static_cast<std::size_t>(problem.linear.out_features)) {
   upload_weights(inputs_);
   const int all = problem.linear_tokens;
   for (const int num_tokens : {all, all / 2 + 1, 1}) {
     const bool caps = problem.linear.epilogue == LinearEpilogue::kLogits && !cases_.empty();
-    Case one{num_tokens, caps ? kSoftcap : 0.0f, {}};
-    const auto rows =
-        std::as_bytes(std::span(inputs_.input))
-            .first(std::size_t{kBytesPerElement} * num_tokens * problem.linear.in_features);
-    one.input = device.allocate(rows.size() + kNanBytes);
-    device.fill_bytes(one.input.ptr(), kPoison, one.input.bytes(), stream_.get());
-    device.copy_to_device(one.input.ptr(), rows, stream_.get());
-    cases_.push_back(std::move(one));
+    cases_.push_back(make_case(num_tokens, caps ? kSoftcap : 0.0f));
   }
   device.synchronize(stream_.get());
+}
+
+LinearVerifier::Case LinearVerifier::make_case(int num_tokens, float softcap) {
+  const LinearShape& shape = problem_.linear;
+  Case one{num_tokens, softcap, typical_entries(shape, num_tokens), {}, {}};
+  one.list = expert_list(device_, one.entries, stream_.get());
+  const int num_rows = shape.has_input_per_expert() ? one.num_rows() : num_tokens;
+  std::vector<std::uint16_t> rows;
+  for (int row = 0; row < num_rows; ++row) {
+    const auto from = inputs_.input.begin() +
+                      static_cast<std::ptrdiff_t>(row % inputs_.num_inputs) * shape.in_features;
+    rows.insert(rows.end(), from, from + shape.in_features);
+  }
+  const auto bytes = std::as_bytes(std::span(rows));
+  one.input = device_.allocate(bytes.size() + kNanBytes);
+  device_.fill_bytes(one.input.ptr(), kPoison, one.input.bytes(), stream_.get());
+  device_.copy_to_device(one.input.ptr(), bytes, stream_.get());
+  device_.synchronize(stream_.get());
+  return one;
 }
 
 void LinearVerifier::upload_weights(const LinearInputs& inputs) {
@@ -94,7 +108,9 @@ std::variant<LinearVerifier::Bytes, Rejection> LinearVerifier::launch(const Line
                  .input = one.input.ptr(),
                  .out = out_.ptr(),
                  .num_tokens = one.num_tokens,
-                 .softcap = one.softcap},
+                 .softcap = one.softcap,
+                 .chosen = one.list.ptr(),
+                 .most_entries = static_cast<int>(one.entries.size())},
                 stream_.get());
   Bytes out = out_.read(device_, stream_.get());
   if (const auto at = out_.broken_guard(device_, stream_.get())) {
@@ -102,7 +118,7 @@ std::variant<LinearVerifier::Bytes, Rejection> LinearVerifier::launch(const Line
                      fmt::format("tokens={} wrote byte {} of out", one.num_tokens, *at)};
   }
   const std::size_t written =
-      element_bytes_ * static_cast<std::size_t>(one.num_tokens) * problem_.linear.out_features;
+      element_bytes_ * static_cast<std::size_t>(one.num_rows()) * problem_.linear.out_features;
   const auto is_written = [](std::byte byte) { return byte != std::byte{kPoison}; };
   if (std::any_of(out.begin() + static_cast<std::ptrdiff_t>(written), out.end(), is_written)) {
     return Rejection{RejectReason::kOutOfBounds,
@@ -117,18 +133,24 @@ std::variant<LinearVerifier::Errors, Rejection> LinearVerifier::compare(const Ca
   const int outputs = problem_.linear.out_features;
   std::mutex mutex;  // of the next two
   Errors all;
-  std::optional<std::pair<int, std::string>> wrong;  // of the first token
-  parallel_for(static_cast<std::size_t>(one.num_tokens), 0, [&](std::size_t idx) {
-    const int token = static_cast<int>(idx);
+  std::optional<std::pair<int, std::string>> wrong;  // of the first row
+  const bool is_experts = problem_.linear.is_experts();
+  parallel_for(static_cast<std::size_t>(one.num_rows()), 0, [&](std::size_t idx) {
+    const int row = static_cast<int>(idx);
+    const int token = row % one.num_tokens;
+    const int expert = one.entries[idx / static_cast<std::size_t>(one.num_tokens)];
+    const int input = problem_.linear.has_input_per_expert() ? row : token;
     Errors errors;
     std::string failure;
     for (int i = 0; i < outputs && failure.empty(); ++i) {
-      const LinearOutput expected = reference_.output(token, i, one.softcap);
+      const LinearOutput expected = reference_.output(input, i, one.softcap, expert);
       const double value = value_at(out, idx * static_cast<std::size_t>(outputs) + i);
       const double error = std::abs(value - expected.value);
       if (!(error <= expected.tolerance)) {
-        failure = fmt::format("tokens={} token={} output={}: {:.6g} expected={:.6g} limit={:.1e}",
-                              one.num_tokens, token, i, value, expected.value, expected.tolerance);
+        failure = fmt::format("tokens={} {}token={} output={}: {:.6g} expected={:.6g} limit={:.1e}",
+                              one.num_tokens,
+                              is_experts ? fmt::format("expert={} ", expert) : std::string(), token,
+                              i, value, expected.value, expected.tolerance);
       }
       errors.difference += error * error;
       errors.norm += expected.value * expected.value;
@@ -138,7 +160,7 @@ std::variant<LinearVerifier::Errors, Rejection> LinearVerifier::compare(const Ca
     all.difference += errors.difference;
     all.norm += errors.norm;
     all.max_abs = std::max(all.max_abs, errors.max_abs);
-    if (!failure.empty() && (!wrong || token < wrong->first)) wrong = {token, failure};
+    if (!failure.empty() && (!wrong || row < wrong->first)) wrong = {row, failure};
   });
   if (wrong) return Rejection{RejectReason::kWrongResult, wrong->second};
   if (all.relative_l2() > kMaxRelativeL2) {

@@ -15,7 +15,8 @@ class LinearVerifier : public CandidateVerifier {
  public:
   LinearVerifier(Device& device, const Problem& problem, std::uint64_t seed);
 
-  // Launches with all tokens, with one more than half and with one, each twice. Every output is
+  // Launches with all tokens, with one more than half and with one, each twice, of experts with the
+  // typical_entries of so many. Every output is
   // compared with the reference; the second launch must give the same bits, and so must the first
   // token with fewer beside it. Behind W and behind the tokens lie NaNs, around the output and in its
   // other rows nothing may be written.
@@ -27,7 +28,11 @@ class LinearVerifier : public CandidateVerifier {
   struct Case {
     int num_tokens;
     float softcap;
-    DeviceMem input;  // num_tokens rows, NaN behind them
+    std::vector<int> entries;  // experts in their order; {0}: the layer is not one of them
+    DeviceMem list;            // RouteParams::chosen
+    DeviceMem input;  // rows of all tokens, of all entries where each has its own; NaN behind them
+
+    int num_rows() const { return num_tokens * static_cast<int>(entries.size()); }  // of the output
   };
   struct Errors {
     double difference = 0, norm = 0, max_abs = 0;
@@ -39,6 +44,7 @@ class LinearVerifier : public CandidateVerifier {
     Bytes first_token;  // what it wrote for it
   };
 
+  Case make_case(int num_tokens, float softcap);
   void upload_weights(const LinearInputs& inputs);
   std::variant<Bytes, Rejection> launch(const LinearKernel& linear, const Case& one);
   std::variant<Errors, Rejection> compare(const Case& one, const Bytes& out) const;
@@ -53,7 +59,7 @@ class LinearVerifier : public CandidateVerifier {
   Stream stream_;
   DeviceMem weights_;
   std::vector<Case> cases_;
-  GuardedMem out_;  // for all tokens
+  GuardedMem out_;  // for all tokens, and all entries that they have
 };
 
 }  // namespace attune
