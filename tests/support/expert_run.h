@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "jit/linear.h"
+#include "templates/expert_plan.h"
 #include "tests/support/model_run.h"
 
 namespace attune {

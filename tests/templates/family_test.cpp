@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "common/error.h"
+#include "templates/expert_params.h"
 
 namespace attune {
 namespace {

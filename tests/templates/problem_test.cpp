@@ -141,11 +141,6 @@ TEST(ProblemText, SpellsLayersOfExperts) {
   expect_parse_error("experts/m8/n262145/k8/store/bf16/e256x8", "2^26 at most");
   expect_parse_error("experts/m4/n64/k64/store/bf16/e8x2", "of packed rows and of experts also m1");
   expect_parse_error("linear/m8/n64/k64/store/bf16/e8x2", "'e8x2' is left over");
-  Problem mixed = problem;
-  mixed.op = Op::kLinear;
-  expect_invalid(mixed, "of op experts");
-  mixed.linear.num_experts = 0;
-  expect_invalid(mixed, "of op experts");
 }
 
 TEST(ProblemText, NamesTheSegmentOfALinearLayer) {
@@ -303,6 +298,11 @@ TEST(ProblemValidate, RefusesFieldsOfTheOtherKind) {
     mutate(mixed);
     expect_invalid(mixed, "a linear layer has nothing of attention");
   }
+  Problem experts = Problem::parse("experts/m8/n64/k64/store/bf16/e8x2");
+  experts.op = Op::kLinear;
+  expect_invalid(experts, "experts are at least 1, and of op experts");
+  experts.linear.num_experts = 0;  // top_k alone
+  expect_invalid(experts, "experts are at least 1, and of op experts");
 }
 
 TEST(ProblemValidate, RefusesARingWithoutAWindow) {

@@ -108,7 +108,6 @@ TEST(LinearSpace, ExpertsHaveRoomForTheirListBesideTheSlots) {
     const Problem problem = Problem::parse(text);
     const std::set<std::string> kept = kept_of(problem, device);
     EXPECT_EQ(kept.count(default_candidate(problem, device).text()), 1u) << text;
-    EXPECT_GE(kept.size(), 2u) << text;
     EXPECT_LE(kept.size(), 20u) << text;
     for (const std::string& one : kept) EXPECT_TRUE(one.starts_with("experts/")) << one;
   }
