@@ -52,19 +52,23 @@ LinearVerifier::Case LinearVerifier::make_case(int num_tokens, float softcap) {
   const LinearShape& shape = problem_.linear;
   Case one{num_tokens, softcap, typical_entries(shape, num_tokens), {}, {}};
   one.list = expert_list(device_, one.entries, stream_.get());
-  const int num_rows = shape.has_input_per_expert() ? one.num_rows() : num_tokens;
-  std::vector<std::uint16_t> rows;
-  for (int row = 0; row < num_rows; ++row) {
-    const auto from = inputs_.input.begin() +
-                      static_cast<std::ptrdiff_t>(row % inputs_.num_inputs) * shape.in_features;
-    rows.insert(rows.end(), from, from + shape.in_features);
+  const std::size_t row = static_cast<std::size_t>(shape.in_features);
+  std::vector<std::uint16_t> rows(row_bytes(one) / kBytesPerElement);
+  for (std::size_t at = 0; at < rows.size(); at += row) {
+    std::copy_n(inputs_.input.begin() + static_cast<std::ptrdiff_t>(at % inputs_.input.size()), row,
+                rows.begin() + static_cast<std::ptrdiff_t>(at));
   }
-  const auto bytes = std::as_bytes(std::span(rows));
-  one.input = device_.allocate(bytes.size() + kNanBytes);
+  one.input = device_.allocate(row_bytes(one) + kNanBytes);
   device_.fill_bytes(one.input.ptr(), kPoison, one.input.bytes(), stream_.get());
-  device_.copy_to_device(one.input.ptr(), bytes, stream_.get());
+  device_.copy_to_device(one.input.ptr(), std::as_bytes(std::span(rows)), stream_.get());
   device_.synchronize(stream_.get());
   return one;
+}
+
+std::size_t LinearVerifier::row_bytes(const Case& one) const {
+  const int rows = problem_.linear.has_input_per_expert() ? one.num_rows() : one.num_tokens;
+  return std::size_t{kBytesPerElement} * static_cast<std::size_t>(rows) *
+         static_cast<std::size_t>(problem_.linear.in_features);
 }
 
 void LinearVerifier::upload_weights(const LinearInputs& inputs) {

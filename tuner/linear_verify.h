@@ -45,6 +45,7 @@ class LinearVerifier : public CandidateVerifier {
   };
 
   Case make_case(int num_tokens, float softcap);
+  std::size_t row_bytes(const Case& one) const;  // of its x
   void upload_weights(const LinearInputs& inputs);
   std::variant<Bytes, Rejection> launch(const LinearKernel& linear, const Case& one);
   std::variant<Errors, Rejection> compare(const Case& one, const Bytes& out) const;
