@@ -301,7 +301,9 @@ PresetLinear parse_linear(const Reader& reader, const YAML::Node& node) {
     const std::string key = fmt::format("linear.layers[{}]", i);
     linear.layers.push_back(parse_linear_layer(reader, layers[i], key, common));
   }
-  if (expand({.linear = linear}).empty()) {
+  Preset alone;
+  alone.linear = linear;
+  if (expand(alone).empty()) {
     fields.fail("tokens",
                 "leaves nothing: launches of 1 token are for int4 weights and experts alone");
   }
