@@ -1,6 +1,6 @@
 // Linear layers of a model for any number of tokens: the kernels of templates/linear.cuh, or of
-// templates/experts.cuh, a launch for each 16 tokens, or prefills by a library's product. A token's bits do not depend on the tokens beside
-// it in a launch of linear.cuh, nor on the kernel's config.
+// templates/experts.cuh, a launch for each 16 tokens, or prefills by a library's product. A token's bits do
+// not depend on the tokens beside it in a launch of these kernels, nor on the kernel's config.
 #pragma once
 
 #include <map>
@@ -19,7 +19,7 @@ class LinearLayers {
  public:
   using Load = LinearPrefill::Load;
 
-  // Prepares the winners of these layers, of every number of tokens that they are problems of; Engine::swap() exchanges
+  // Prepares the winners of these layers, for each number of tokens that is a problem; Engine::swap() exchanges
   // them. Throws what Engine::prepare throws, and DeviceUnavailable on a GPU that has no kernel for
   // linear layers.
   LinearLayers(Engine& engine, std::span<const LinearShape> shapes,

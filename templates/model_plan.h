@@ -38,7 +38,8 @@ std::optional<KernelConfig> default_linear_config(int tokens, const LinearShape&
 // Dynamic shared memory of a layer's CTA.
 int linear_smem_bytes(const LinearShape& shape, const KernelConfig& config);
 
-// One CTA an SM. The tiles of experts are of a size that keeps those of one token busy on all. Throws InvalidArgument where linear_limits refuses.
+// One CTA an SM. The tiles of experts are of a size with which those of one token keep all SMs busy. Throws
+// InvalidArgument where linear_limits refuses.
 LinearPlan plan_linear(const LinearShape& shape, const KernelConfig& config, int num_sms);
 
 // Chunks of a row that a thread of residual.cuh holds. Throws InvalidArgument where `hidden` is
