@@ -95,6 +95,8 @@ std::vector<std::string> differing_fields(const Problem& asked, const Problem& t
   compare("in_features", asked.linear.in_features, tuned.linear.in_features, &differences);
   compare("epilogue", name_of(asked.linear.epilogue), name_of(tuned.linear.epilogue), &differences);
   compare("weights", name_of(asked.linear.weights), name_of(tuned.linear.weights), &differences);
+  compare("experts", asked.linear.num_experts, tuned.linear.num_experts, &differences);
+  compare("top_k", asked.linear.top_k, tuned.linear.top_k, &differences);
   return differences;
 }
 

@@ -15,6 +15,7 @@
 #include "cli/suggest.h"
 #include "common/error.h"
 #include "common/text.h"
+#include "templates/expert_params.h"
 
 namespace attune {
 namespace {
@@ -22,8 +23,8 @@ namespace {
 constexpr std::array<std::string_view, 6> kPresetKeys = {"model",    "dtype",  "batch",
                                                          "seqlen_q", "layers", "linear"};
 constexpr std::array<std::string_view, 3> kLinearKeys = {"tokens", "weights", "layers"};
-constexpr std::array<std::string_view, 4> kLinearLayerKeys = {"name", "out_features", "in_features",
-                                                              "epilogue"};
+constexpr std::array<std::string_view, 7> kLinearLayerKeys = {
+    "name", "out_features", "in_features", "epilogue", "weights", "experts", "top_k"};
 constexpr std::array<std::string_view, 10> kLayerKeys = {
     "name",      "num_q_heads", "num_kv_heads", "head_dim",  "window",
     "kv_layout", "page_size",   "invariant",    "kv_ranges", "prefill"};
@@ -238,11 +239,22 @@ Enum named(const Reader& reader, const YAML::Node& node, const std::string& key,
   reader.fail(node.Mark(), key, unknown_word(text, names));
 }
 
-LinearShape parse_linear_layer(const Reader& reader, const YAML::Node& node,
-                               const std::string& key) {
+std::vector<LinearWeights> parse_weights(const Reader& reader, const Fields& fields) {
+  std::vector<LinearWeights> weights;
+  const std::string key = fields.path("weights");
+  for (const YAML::Node& item : reader.list(fields.get("weights"), key)) {
+    weights.push_back(
+        named(reader, item, key, std::array{LinearWeights::kBf16, LinearWeights::kInt4}));
+  }
+  return weights;
+}
+
+PresetLinearLayer parse_linear_layer(const Reader& reader, const YAML::Node& node,
+                                     const std::string& key, const PresetLinearLayer& common) {
   const Fields fields(reader, node, key, kLinearLayerKeys);
   fields.word("name");  // for people
-  LinearShape shape;
+  PresetLinearLayer layer = common;
+  LinearShape& shape = layer.shape;
   shape.out_features = fields.number("out_features", 1, kMaxLinearFeatures);
   shape.in_features = fields.number("in_features", 8, kMaxLinearFeatures);
   if (shape.in_features % 8 != 0) {
@@ -253,39 +265,47 @@ LinearShape parse_linear_layer(const Reader& reader, const YAML::Node& node,
                                    LinearEpilogue::kSwiglu, LinearEpilogue::kLogits};
     shape.epilogue = named(reader, *epilogue, fields.path("epilogue"), kKnown);
   }
-  return shape;
+  if (fields.find("weights") != nullptr) layer.weights = parse_weights(reader, fields);
+  if (fields.find("experts") != nullptr) {
+    shape.num_experts = fields.number("experts", 1, kMaxExperts);
+    shape.top_k = fields.number("top_k", 1, std::min(shape.num_experts, kMaxTopK));
+  } else if (fields.find("top_k") != nullptr) {
+    fields.fail("top_k", "is of experts: say how many there are");
+  }
+  // What is left are limits of attune as a whole.
+  try {
+    Problem::of_linear(kMmaTokens, shape).validate();
+  } catch (const InvalidArgument& error) {
+    reader.fail(node.Mark(), key, error.what());
+  }
+  return layer;
 }
 
 PresetLinear parse_linear(const Reader& reader, const YAML::Node& node) {
   const Fields fields(reader, node, "linear", kLinearKeys);
   PresetLinear linear;
-  const std::string tokens_key = fields.path("tokens"), weights_key = fields.path("weights");
+  const std::string tokens_key = fields.path("tokens");
   for (const YAML::Node& item : reader.list(fields.get("tokens"), tokens_key)) {
     const int tokens = reader.number(item, tokens_key, 1, kMaxLinearTokens);
     if (!is_linear_token_block(tokens, LinearWeights::kInt4)) {
       reader.fail(item.Mark(), tokens_key,
-                  fmt::format("{} is none of 1 (packed rows alone), {} and {}", tokens, kMmaTokens,
-                              kMaxLinearTokens));
+                  fmt::format("{} is none of 1 (packed rows and experts alone), {} and {}", tokens,
+                              kMmaTokens, kMaxLinearTokens));
     }
     linear.tokens.push_back(tokens);
   }
-  for (const YAML::Node& item : reader.list(fields.get("weights"), weights_key)) {
-    linear.weights.push_back(
-        named(reader, item, weights_key, std::array{LinearWeights::kBf16, LinearWeights::kInt4}));
-  }
-  const auto is_served = [&](int tokens) {
-    return std::any_of(linear.weights.begin(), linear.weights.end(), [&](LinearWeights weights) {
-      return is_linear_token_block(tokens, weights);
-    });
-  };
-  if (std::none_of(linear.tokens.begin(), linear.tokens.end(), is_served)) {
-    fields.fail("tokens", "leaves nothing: launches of 1 token are for int4 weights alone");
-  }
+  const PresetLinearLayer common{{}, parse_weights(reader, fields)};
   const YAML::Node& layers = fields.get("layers");
   if (!layers.IsSequence() || layers.size() == 0) fields.fail("layers", "is not a list of layers");
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    linear.layers.push_back(
-        parse_linear_layer(reader, layers[i], fmt::format("linear.layers[{}]", i)));
+    const std::string key = fmt::format("linear.layers[{}]", i);
+    linear.layers.push_back(parse_linear_layer(reader, layers[i], key, common));
+  }
+  Preset alone;
+  alone.linear = linear;
+  if (expand(alone).empty()) {
+    fields.fail("tokens",
+                "leaves nothing: launches of 1 token are for int4 weights and experts alone");
   }
   return linear;
 }

@@ -133,11 +133,12 @@ std::vector<Problem> expand(const Preset& preset, int tensor_parallel) {
                           fmt::format("model={} tp={}", preset.model, tensor_parallel),
                           "leave --tp out, or name a preset of attention alone");
   }
-  for (LinearShape shape : preset.linear.layers) {
-    for (const LinearWeights weights : preset.linear.weights) {
+  for (const PresetLinearLayer& layer : preset.linear.layers) {
+    LinearShape shape = layer.shape;
+    for (const LinearWeights weights : layer.weights) {
       shape.weights = weights;
       for (const int tokens : preset.linear.tokens) {
-        if (!is_linear_token_block(tokens, shape.weights)) continue;
+        if (!shape.is_problem_of(tokens)) continue;
         problems.add(Problem::of_linear(tokens, shape));
       }
     }

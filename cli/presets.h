@@ -23,10 +23,13 @@ struct PresetLayer {
 };
 
 // Linear layers: each with every number of tokens and format of weights.
+struct PresetLinearLayer {
+  LinearShape shape;
+  std::vector<LinearWeights> weights;  // those of all layers, or its own
+};
 struct PresetLinear {
   std::vector<int> tokens;
-  std::vector<LinearWeights> weights;
-  std::vector<LinearShape> layers;
+  std::vector<PresetLinearLayer> layers;
 };
 
 struct Preset {

@@ -50,7 +50,9 @@ std::string layer_text(const Problem& problem) {
 
 std::string op_text(const Problem& problem) {
   if (problem.op == Op::kDecode) return "decode";
-  if (problem.is_linear()) return fmt::format("linear, {} tokens", problem.linear_tokens);
+  if (problem.is_linear()) {
+    return fmt::format("{}, {} tokens", name_of(problem.op), problem.linear_tokens);
+  }
   return fmt::format("{}, {} query tokens", name_of(problem.op), problem.seqlen_q);
 }
 

@@ -1,10 +1,12 @@
 #include "jit/linear.h"
 
 #include <algorithm>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "common/error.h"
+#include "templates/expert_params.h"
 
 namespace attune {
 
@@ -20,6 +22,15 @@ TensorMap linear_row_map(Device& device, DevicePtr address, int columns, int row
   return device.tensor_map(spec);
 }
 
+DeviceMem expert_list(Device& device, std::span<const int> entries, StreamHandle stream) {
+  std::vector<int> list = {static_cast<int>(entries.size())};
+  list.insert(list.end(), entries.begin(), entries.end());
+  DeviceMem memory = device.allocate(list.size() * sizeof(int));
+  device.copy_to_device(memory.ptr(), std::as_bytes(std::span(list)), stream);
+  device.synchronize(stream);
+  return memory;
+}
+
 void launch_linear(Device& device, const LinearKernel& linear, const LinearArgs& args,
                    StreamHandle stream) {
   const LinearShape& shape = linear.shape;
@@ -30,8 +41,9 @@ void launch_linear(Device& device, const LinearKernel& linear, const LinearArgs&
   }
   const int box = linear.plan.outputs_per_pass;
   const int columns = shape.in_features;
-  LinearParams p{};
-  p.weight_rows = shape.weight_rows();
+  ExpertParams experts{};
+  LinearParams& p = experts.linear;
+  p.weight_rows = shape.all_weight_rows();
   if (shape.weights == LinearWeights::kInt4) {
     p.packed = reinterpret_cast<const void*>(args.weights);
   } else {
@@ -43,8 +55,9 @@ void launch_linear(Device& device, const LinearKernel& linear, const LinearArgs&
   }
   const int input_columns =
       linear_panel_columns(shape.weights) / linear_input_boxes(linear.config, shape.weights);
-  p.input_map =
-      linear_row_map(device, args.input, columns, args.num_tokens, input_columns, args.num_tokens);
+  const int num_inputs = shape.has_input_per_expert() ? args.most_entries : 1;
+  p.input_map = linear_row_map(device, args.input, columns, num_inputs * args.num_tokens,
+                               input_columns, args.num_tokens);
   p.out = reinterpret_cast<void*>(args.out);
   p.out_stride = shape.out_features;
   p.num_tokens = args.num_tokens;
@@ -53,7 +66,11 @@ void launch_linear(Device& device, const LinearKernel& linear, const LinearArgs&
   p.num_passes = linear.plan.num_passes;
   p.outputs_per_pass = box;
   p.softcap = args.softcap;
-  device.launch(linear.kernel, linear.plan.launch, &p, stream);
+  experts.chosen = reinterpret_cast<const int*>(args.chosen);
+  experts.input_rows = shape.has_input_per_expert() ? args.num_tokens : 0;
+  // A kernel takes as many bytes as its own params have.
+  const void* const params = shape.is_experts() ? static_cast<const void*>(&experts) : &p;
+  device.launch(linear.kernel, linear.plan.launch, params, stream);
 }
 
 void quantize_int4(Device& device, const Kernel& kernel, DevicePtr rows, int num_rows,

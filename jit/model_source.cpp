@@ -12,16 +12,16 @@ namespace attune {
 namespace {
 
 constexpr std::string_view kLinearText =
-    R"(#include "templates/linear.cuh"
+    R"(#include "templates/{family}.cuh"
 
 constexpr attune::KernelConfig kConfig{{
     .block_m = {block_m}, .block_n = {block_n}, .num_stages = {num_stages}, .num_warps = {num_warps}}};
-static_assert(sizeof(attune::LinearParams) == {params_bytes}, "host and device disagree on LinearParams");
-static_assert(attune::linear_smem_bytes(kConfig, attune::LinearWeights::{weights}) == {smem_bytes}, "host and device disagree on smem");
+static_assert(sizeof(attune::{params}) == {params_bytes}, "host and device disagree on {params}");
+static_assert(attune::{family}_smem_bytes(kConfig, attune::LinearWeights::{weights}) == {smem_bytes}, "host and device disagree on smem");
 
 extern "C" __global__ void __launch_bounds__({threads}, 1)
-{symbol}(const __grid_constant__ attune::LinearParams p) {{
-  attune::linear<kConfig, attune::LinearEpilogue::{epilogue}, attune::LinearWeights::{weights}>(p);
+{symbol}(const __grid_constant__ attune::{params} p) {{
+  attune::{family}<kConfig, attune::LinearEpilogue::{epilogue}, attune::LinearWeights::{weights}>(p);
 }}
 )";
 
@@ -113,20 +113,6 @@ route_c{chunks}(const __grid_constant__ attune::RouteParams p) {{
 }}
 )";
 
-constexpr std::string_view kExpertsText =
-    R"(#include "templates/experts.cuh"
-
-constexpr attune::KernelConfig kConfig{{
-    .block_m = {block_m}, .block_n = {block_n}, .num_stages = {num_stages}, .num_warps = {num_warps}}};
-static_assert(sizeof(attune::ExpertParams) == {params_bytes}, "host and device disagree on ExpertParams");
-static_assert(attune::experts_smem_bytes(kConfig, attune::LinearWeights::{weights}) == {smem_bytes}, "host and device disagree on smem");
-
-extern "C" __global__ void __launch_bounds__({threads}, 1)
-{symbol}(const __grid_constant__ attune::ExpertParams p) {{
-  attune::experts<kConfig, attune::LinearEpilogue::{epilogue}, attune::LinearWeights::{weights}>(p);
-}}
-)";
-
 constexpr std::string_view kExpertStepsText =
     R"(#include "templates/expert_steps.cuh"
 
@@ -167,32 +153,51 @@ Source source_of(std::string text, std::vector<std::string> symbols) {
   return source;
 }
 
-}  // namespace
-
-Source linear_source(const KernelConfig& config, LinearEpilogue epilogue, LinearWeights weights) {
-  const LinearShape any{
-      .out_features = 1, .in_features = 8, .epilogue = epilogue, .weights = weights};
+// Of a linear layer, or of experts.
+Source layer_source(const Variant& variant) {
+  const KernelConfig& config = variant.config;
+  const LinearShape any{.out_features = 1,
+                        .in_features = 8,
+                        .epilogue = variant.epilogue,
+                        .weights = variant.weights,
+                        .num_experts = variant.family == kExpertsFamily ? 1 : 0};
   if (const auto limit = linear_limits(any, config)) {
-    throw InvalidArgument("no linear kernel", limit->detail);
+    throw InvalidArgument(fmt::format("no kernel of {}", variant.family), limit->detail);
   }
-  const bool int4 = weights == LinearWeights::kInt4;
-  const std::string symbol =
-      fmt::format("linear_{}_{}_{}", name_of(weights), name_of(epilogue), text_of(config));
+  const bool int4 = variant.weights == LinearWeights::kInt4;
+  const std::string symbol = attention_symbols(variant).split;
   return source_of(
-      fmt::format(kLinearText, fmt::arg("block_m", config.block_m),
-                  fmt::arg("block_n", config.block_n), fmt::arg("num_stages", config.num_stages),
-                  fmt::arg("num_warps", config.num_warps),
-                  fmt::arg("params_bytes", sizeof(LinearParams)),
-                  fmt::arg("smem_bytes", linear_smem_bytes(config, weights)),
-                  fmt::arg("threads", config.num_warps * kWarpSize), fmt::arg("symbol", symbol),
-                  fmt::arg("epilogue", enumerator_of(epilogue)),
-                  fmt::arg("weights", int4 ? "kInt4" : "kBf16")),
+      fmt::format(
+          kLinearText, fmt::arg("family", variant.family),
+          fmt::arg("params", any.is_experts() ? "ExpertParams" : "LinearParams"),
+          fmt::arg("params_bytes", any.is_experts() ? sizeof(ExpertParams) : sizeof(LinearParams)),
+          fmt::arg("block_m", config.block_m), fmt::arg("block_n", config.block_n),
+          fmt::arg("num_stages", config.num_stages), fmt::arg("num_warps", config.num_warps),
+          fmt::arg("smem_bytes", linear_smem_bytes(any, config)),
+          fmt::arg("threads", config.num_warps * kWarpSize), fmt::arg("symbol", symbol),
+          fmt::arg("epilogue", enumerator_of(variant.epilogue)),
+          fmt::arg("weights", int4 ? "kInt4" : "kBf16")),
       {symbol});
 }
 
+}  // namespace
+
+Source linear_source(const KernelConfig& config, LinearEpilogue epilogue, LinearWeights weights) {
+  return variant_source({.family = std::string(kLinearFamily),
+                         .config = config,
+                         .epilogue = epilogue,
+                         .weights = weights});
+}
+
+Source experts_source(const KernelConfig& config, LinearEpilogue epilogue, LinearWeights weights) {
+  return variant_source({.family = std::string(kExpertsFamily),
+                         .config = config,
+                         .epilogue = epilogue,
+                         .weights = weights});
+}
+
 Source variant_source(const Variant& variant) {
-  if (!variant.is_linear()) return attention_source(variant);
-  return linear_source(variant.config, variant.epilogue, variant.weights);
+  return variant.is_linear() ? layer_source(variant) : attention_source(variant);
 }
 
 Source quantize_source() {
@@ -237,27 +242,6 @@ Source route_source(int num_experts, int top_k) {
   return source_of(fmt::format(kRouteText, fmt::arg("params_bytes", sizeof(RouteParams)),
                                fmt::arg("chunks", chunks)),
                    {fmt::format("route_c{}", chunks)});
-}
-
-Source experts_source(const KernelConfig& config, LinearEpilogue epilogue, LinearWeights weights) {
-  const LinearShape any{
-      .out_features = 1, .in_features = 8, .epilogue = epilogue, .weights = weights};
-  if (const auto limit = linear_limits(any, config)) {
-    throw InvalidArgument("no kernel of experts", limit->detail);
-  }
-  const bool int4 = weights == LinearWeights::kInt4;
-  const std::string symbol =
-      fmt::format("experts_{}_{}_{}", int4 ? "int4" : "bf16", name_of(epilogue), text_of(config));
-  return source_of(
-      fmt::format(kExpertsText, fmt::arg("block_m", config.block_m),
-                  fmt::arg("block_n", config.block_n), fmt::arg("num_stages", config.num_stages),
-                  fmt::arg("num_warps", config.num_warps),
-                  fmt::arg("params_bytes", sizeof(ExpertParams)),
-                  fmt::arg("smem_bytes", experts_smem_bytes(config, weights)),
-                  fmt::arg("threads", config.num_warps * kWarpSize), fmt::arg("symbol", symbol),
-                  fmt::arg("epilogue", enumerator_of(epilogue)),
-                  fmt::arg("weights", int4 ? "kInt4" : "kBf16")),
-      {symbol});
 }
 
 Source expert_steps_source(int hidden) {

@@ -12,6 +12,9 @@ namespace attune {
 Source linear_source(const KernelConfig& config, LinearEpilogue epilogue,
                      LinearWeights weights = LinearWeights::kBf16);
 
+// That of experts. Symbol: "experts_bf16_geglu_m8n48s3w8".
+Source experts_source(const KernelConfig& config, LinearEpilogue epilogue, LinearWeights weights);
+
 // The translation unit of any variant: that of attention_source or linear_source.
 Source variant_source(const Variant& variant);
 
@@ -36,9 +39,6 @@ Source per_layer_source(int width);
 // The router of up to kMaxExperts experts. Symbol: "route_c4". Throws InvalidArgument where the template
 // has limits.
 Source route_source(int num_experts, int top_k);
-
-// A linear layer of experts. Symbol: "experts_bf16_geglu_m8n48s3w8". Throws as linear_source does.
-Source experts_source(const KernelConfig& config, LinearEpilogue epilogue, LinearWeights weights);
 
 // The steps of the residual stream around experts. Symbols: "enter_experts_c2" and "mix_experts_c2".
 // Throws as residual_source does.

@@ -250,7 +250,7 @@ Engine::Engine(Options options, std::unique_ptr<Device> device) {
 Engine::~Engine() = default;
 
 Attention Engine::prepare(std::string_view problem_text) {
-  if (split(problem_text, '/').front() == name_of(Op::kLinear)) {
+  if (is_linear_family(split(problem_text, '/').front())) {
     throw InvalidArgument("cannot prepare a linear layer as attention",
                           fmt::format("problem={}", problem_text),
                           "Gemma4Model and Eagle3Head prepare those that they have");

@@ -9,19 +9,23 @@
 #include "common/error.h"
 #include "jit/model_source.h"
 #include "runtime/device_pointer.h"
+#include "templates/expert_plan.h"
 
 namespace attune {
 namespace {
 
-// That of linear layers, with room for the list of experts.
-KernelConfig config_for(int block_m, LinearWeights weights, const DeviceInfo& device) {
-  const auto config =
-      default_linear_config(block_m, weights, device.max_smem_per_block_bytes - kExpertListBytes);
-  if (config) return *config;
-  throw DeviceUnavailable(
-      "this GPU cannot run experts",
-      fmt::format("gpu={} smem_limit={}", device.name, device.max_smem_per_block_bytes),
-      "use bf16 weights, or a GPU with more shared memory");
+LinearShape gate_up_of(const ModelConfig& config) {
+  return {.out_features = config.expert_intermediate_size,
+          .in_features = config.hidden_size(),
+          .epilogue = LinearEpilogue::kGeglu,
+          .num_experts = config.num_experts,
+          .top_k = config.top_k_experts};
+}
+LinearShape down_of(const ModelConfig& config) {
+  return {.out_features = config.hidden_size(),
+          .in_features = config.expert_intermediate_size,
+          .num_experts = config.num_experts,
+          .top_k = config.top_k_experts};
 }
 
 }  // namespace
@@ -31,7 +35,8 @@ Gemma4Experts::Gemma4Experts(Engine& engine, const LinearLayers::Load& load,
     : device_(engine.device()),
       config_(config),
       router_(engine, std::array{LinearShape{config.num_experts, config.hidden_size(),
-                                             LinearEpilogue::kLogits}}) {
+                                             LinearEpilogue::kLogits}}),
+      experts_(engine, std::array{gate_up_of(config), down_of(config)}, weights) {
   const Source route = route_source(config.num_experts, config.top_k_experts);
   route_module_ = load(route);
   route_ = device_.kernel(route_module_->module, route.symbols.front(), 0);
@@ -39,7 +44,6 @@ Gemma4Experts::Gemma4Experts(Engine& engine, const LinearLayers::Load& load,
   steps_module_ = load(steps);
   enter_ = device_.kernel(steps_module_->module, steps.symbols[0], 0);
   mix_ = device_.kernel(steps_module_->module, steps.symbols[1], 0);
-  load_experts(load, weights);
 
   const auto tokens = static_cast<std::size_t>(longest_step);
   const auto hidden = static_cast<std::size_t>(config.hidden_size());
@@ -58,34 +62,6 @@ Gemma4Experts::Gemma4Experts(Engine& engine, const LinearLayers::Load& load,
   activated_ = device_.allocate(rows * static_cast<std::size_t>(config.expert_intermediate_size) *
                                 kBytesPerElement);
   expert_rows_ = device_.allocate(rows * hidden * kBytesPerElement);
-}
-
-void Gemma4Experts::load_experts(const LinearLayers::Load& load, LinearWeights weights) {
-  const int hidden = config_.hidden_size();
-  const int width = config_.expert_intermediate_size;
-  const DeviceInfo& info = device_.info();
-  for (const int block_m : {kMmaTokens, kMaxLinearTokens}) {
-    const KernelConfig config = config_for(block_m, weights, info);
-    for (const Part part : {Part::kGateUp, Part::kDown}) {
-      Loaded& loaded = experts_[{part, block_m}];
-      ExpertsKernel& experts = loaded.experts;
-      experts.config = config;
-      experts.shape = part == Part::kGateUp
-                          ? LinearShape{width, hidden, LinearEpilogue::kGeglu, weights}
-                          : LinearShape{hidden, width, LinearEpilogue::kStore, weights};
-      experts.num_experts = config_.num_experts;
-      experts.plan = plan_experts(experts.shape, config, info.num_sms, config_.top_k_experts);
-      const Source source = experts_source(config, experts.shape.epilogue, weights);
-      loaded.module = load(source);
-      experts.kernel = device_.kernel(loaded.module->module, source.symbols.front(),
-                                      experts_smem_bytes(config, weights));
-    }
-  }
-}
-
-const ExpertsKernel& Gemma4Experts::kernel_of(Part part, int num_tokens) const {
-  const int block_m = num_tokens <= kMmaTokens ? kMmaTokens : kMaxLinearTokens;
-  return experts_.at({part, block_m}).experts;
 }
 
 DevicePtr Gemma4Experts::chosen_of(int first) const {
@@ -123,7 +99,7 @@ void Gemma4Experts::enter(const ResidualParams& step, const Gemma4LayerWeights& 
 
 void Gemma4Experts::run_group(const Gemma4LayerWeights& weights, int first, int num_tokens,
                               StreamHandle stream) const {
-  ExpertsArgs args;
+  LinearArgs args;
   args.weights = weights.expert_gate_up;
   args.input = expert_input_.ptr() +
                static_cast<DevicePtr>(first) * config_.hidden_size() * kBytesPerElement;
@@ -131,12 +107,11 @@ void Gemma4Experts::run_group(const Gemma4LayerWeights& weights, int first, int 
   args.chosen = chosen_of(first);
   args.num_tokens = num_tokens;
   args.most_entries = most_expert_entries(num_tokens, config_.num_experts, config_.top_k_experts);
-  launch_experts(device_, kernel_of(Part::kGateUp, num_tokens), args, stream);
+  experts_.run(gate_up_of(config_), args, stream);
   args.weights = weights.expert_down;
   args.input = activated_.ptr();
   args.out = expert_rows_.ptr();
-  args.has_input_per_entry = true;
-  launch_experts(device_, kernel_of(Part::kDown, num_tokens), args, stream);
+  experts_.run(down_of(config_), args, stream);
 }
 
 void Gemma4Experts::leave(const ResidualParams& step, const Gemma4LayerWeights& weights,

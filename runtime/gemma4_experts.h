@@ -1,12 +1,9 @@
 // The experts of a Gemma 4 layer beside its dense MLP: kernels and activations.
 #pragma once
 
-#include <map>
 #include <memory>
-#include <utility>
 
 #include "jit/device.h"
-#include "jit/experts.h"
 #include "runtime/gemma4_weights.h"
 #include "runtime/linear_layers.h"
 #include "runtime/model_config.h"
@@ -32,24 +29,16 @@ class Gemma4Experts {
   std::size_t bytes() const;
 
  private:
-  enum class Part { kGateUp, kDown };
-  void load_experts(const LinearLayers::Load& load, LinearWeights weights);
   // Tokens from `first` on, at most kMaxLinearTokens.
   void run_group(const Gemma4LayerWeights& weights, int first, int num_tokens,
                  StreamHandle stream) const;
-  const ExpertsKernel& kernel_of(Part part, int num_tokens) const;
   DevicePtr chosen_of(int first) const;
 
   Device& device_;
   const ModelConfig& config_;
-  LinearLayers router_;
+  LinearLayers router_, experts_;
   std::shared_ptr<const LoadedModule> steps_module_, route_module_;
   Kernel enter_, mix_, route_;
-  struct Loaded {
-    std::shared_ptr<const LoadedModule> module;
-    ExpertsKernel experts;
-  };
-  std::map<std::pair<Part, int>, Loaded> experts_;  // by tokens of a launch: 8 or 16
 
   DeviceMem router_input_, expert_input_;  // bf16 [longest step, hidden]
   DeviceMem scores_, route_weights_;       // float [longest step, num_experts or top_k]

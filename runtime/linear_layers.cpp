@@ -12,17 +12,19 @@ namespace attune {
 namespace {
 
 // Tiles come by bulk tensor copies, into slots in shared memory.
-void require_linear(const DeviceInfo& device, LinearWeights weights) {
+void require_linear(const DeviceInfo& device, const LinearShape& shape) {
   constexpr int kFirst = 90;
   if (!is_host_arch(device.arch) && device.compute_capability() < kFirst) {
     throw DeviceUnavailable("this GPU cannot run linear layers",
                             fmt::format("gpu={} arch={}", device.name, device.arch),
                             "a model needs sm_90 or later; attention alone runs from sm_80 on");
   }
-  if (default_linear_config(kMaxLinearTokens, weights, device.max_smem_per_block_bytes)) return;
+  if (default_linear_config(shape, kMaxLinearTokens, device.max_smem_per_block_bytes,
+                            device.num_sms))
+    return;
   throw DeviceUnavailable("this GPU cannot run linear layers",
                           fmt::format("gpu={} weights={} smem_bytes={}", device.name,
-                                      name_of(weights), device.max_smem_per_block_bytes),
+                                      name_of(shape.weights), device.max_smem_per_block_bytes),
                           "use bf16 weights, or a GPU with more shared memory");
 }
 
@@ -31,12 +33,12 @@ void require_linear(const DeviceInfo& device, LinearWeights weights) {
 LinearLayers::LinearLayers(Engine& engine, std::span<const LinearShape> shapes,
                            LinearWeights weights)
     : device_(engine.device()), weights_(weights) {
-  require_linear(device_.info(), weights);
   for (LinearShape shape : shapes) {
     shape.weights = weights_;
+    require_linear(device_.info(), shape);
     for (const int tokens : {1, kMmaTokens, kMaxLinearTokens}) {
-      if (!is_linear_token_block(tokens, weights_)) continue;
-      auto& slot = slots_[{shape.epilogue, tokens, shape}];
+      if (!shape.is_problem_of(tokens)) continue;
+      auto& slot = slots_[{shape.is_experts(), shape.epilogue, tokens, shape}];
       if (slot == nullptr) slot = engine.prepare_slot(Problem::of_linear(tokens, shape).text());
     }
   }
@@ -59,10 +61,12 @@ std::string LinearLayers::prefill_text(int num_tokens) const {
 }
 
 const Attention::Prepared& LinearLayers::prepared_for(const LinearShape& shape, int tokens) const {
-  auto found = slots_.find({shape.epilogue, tokens, shape});
-  if (found == slots_.end()) found = slots_.lower_bound({shape.epilogue, tokens, {}});
-  if (found == slots_.end() || std::get<0>(found->first) != shape.epilogue ||
-      std::get<1>(found->first) != tokens) {
+  const auto key_of = [&](const LinearShape& of) {
+    return std::tuple(shape.is_experts(), shape.epilogue, tokens, of);
+  };
+  auto found = slots_.find(key_of(shape));
+  if (found == slots_.end()) found = slots_.lower_bound(key_of({}));
+  if (found == slots_.end() || found->first != key_of(std::get<3>(found->first))) {
     throw InvalidArgument("no linear layer was prepared with this epilogue",
                           fmt::format("epilogue={}", name_of(shape.epilogue)),
                           "name its shape when the layers are made");
@@ -79,7 +83,7 @@ void LinearLayers::run(LinearShape shape, LinearArgs args, StreamHandle stream) 
   const int out_bytes = shape.epilogue == LinearEpilogue::kLogits ? 4 : kBytesPerElement;
   for (int left = args.num_tokens; left > 0; left -= args.num_tokens) {
     args.num_tokens = std::min(left, kMaxLinearTokens);
-    const auto& served = prepared_for(shape, linear_token_block(args.num_tokens, weights_));
+    const auto& served = prepared_for(shape, shape.problem_tokens(args.num_tokens));
     const KernelConfig& config = served.choice.candidate.config;
     const LinearKernel linear{served.kernels->split, config, shape,
                               plan_linear(shape, config, device_.info().num_sms)};

@@ -1,6 +1,6 @@
-// Linear layers of a model for any number of tokens: the kernels of templates/linear.cuh, a launch
-// for each 16 tokens, or prefills by a library's product. A token's bits do not depend on the tokens beside
-// it in a launch of linear.cuh, nor on the kernel's config.
+// Linear layers of a model for any number of tokens: the kernels of templates/linear.cuh, or of
+// templates/experts.cuh, a launch for each 16 tokens, or prefills by a library's product. A token's bits do
+// not depend on the tokens beside it in a launch of these kernels, nor on the kernel's config.
 #pragma once
 
 #include <map>
@@ -19,7 +19,7 @@ class LinearLayers {
  public:
   using Load = LinearPrefill::Load;
 
-  // Prepares the winners of these layers, for each linear_token_block; Engine::swap() exchanges
+  // Prepares the winners of these layers, for each number of tokens that is a problem; Engine::swap() exchanges
   // them. Throws what Engine::prepare throws, and DeviceUnavailable on a GPU that has no kernel for
   // linear layers.
   LinearLayers(Engine& engine, std::span<const LinearShape> shapes,
@@ -34,8 +34,8 @@ class LinearLayers {
   // What multiplies prefills of so many tokens, for a person.
   std::string prefill_text(int num_tokens) const;
 
-  // LinearArgs::num_tokens of any size. Enqueues. The weights are in the format that it was made for.
-  // A shape that was not prepared takes the kernel of one with its epilogue.
+  // LinearArgs::num_tokens of any size, of experts those of one group. Enqueues. The weights are in the
+  // format that it was made for. A shape that was not prepared takes the kernel of one with its epilogue.
   void run(LinearShape shape, LinearArgs args, StreamHandle stream) const;
 
  private:
@@ -44,8 +44,9 @@ class LinearLayers {
   Device& device_;
   LinearWeights weights_;
   std::unique_ptr<LinearPrefill> prefill_;
-  // By epilogue, linear_token_block and shape.
-  std::map<std::tuple<LinearEpilogue, int, LinearShape>, std::shared_ptr<const Attention::Slot>>
+  // By whether it is of experts, epilogue, LinearShape::problem_tokens and shape.
+  std::map<std::tuple<bool, LinearEpilogue, int, LinearShape>,
+           std::shared_ptr<const Attention::Slot>>
       slots_;
 };
 

@@ -1,5 +1,7 @@
-// Launches of route.cuh, experts.cuh and expert_steps.cuh: pure arithmetic.
+// Launches of route.cuh and expert_steps.cuh, and the experts of a group: pure arithmetic.
 #pragma once
+
+#include <vector>
 
 #include "templates/expert_params.h"
 #include "templates/model_plan.h"
@@ -14,11 +16,11 @@ int route_chunks(int num_experts, int top_k);
 int num_expert_groups(int num_tokens);
 int most_expert_entries(int num_tokens, int num_experts, int top_k);
 
-KernelLaunch plan_route(int num_tokens);
+// The experts of a group whose tokens choose top_k of all, each alike and whatever the others chose: as many
+// as that is on average, from the first to the last in equal steps. A layer that is not one of experts has
+// one entry, 0.
+std::vector<int> typical_entries(const LinearShape& shape, int num_tokens);
 
-// `shape` is one expert's layer; tiles are of a size that keeps `num_entries` of them busy on all SMs.
-// Throws InvalidArgument where linear_limits refuses.
-LinearPlan plan_experts(const LinearShape& shape, const KernelConfig& config, int num_sms,
-                        int num_entries);
+KernelLaunch plan_route(int num_tokens);
 
 }  // namespace attune

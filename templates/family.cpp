@@ -122,8 +122,13 @@ constexpr std::array kFamilies = {
            .entry_function = "attune::linear",
            .min_compute_capability = 90,
            .splits_keys = false},
+    Family{.name = kExpertsFamily,
+           .entry_file = "templates/experts.cuh",
+           .entry_function = "attune::experts",
+           .min_compute_capability = 90,
+           .splits_keys = false},
 };
-constexpr std::size_t kNumLinearFamilies = 1;  // the last ones
+constexpr std::size_t kNumLinearFamilies = 2;  // the last ones: linear layers, experts
 
 // Packed rows of an invariant prefill: its partial results take a row of every chunk.
 constexpr int kMaxInvariantRows = 512;
@@ -133,7 +138,8 @@ std::vector<KernelConfig> linear_configs(int tokens, LinearWeights weights) {
   std::vector<KernelConfig> all;
   for (const int block_n : {16, 32, 48, 64, 80, 96, 128}) {
     for (int num_stages = 1; num_stages <= 8; ++num_stages) {
-      all.push_back({tokens, block_n, num_stages, linear_warps(weights)});
+      all.push_back(
+          {linear_token_block(tokens, weights), block_n, num_stages, linear_warps(weights)});
     }
   }
   return all;
@@ -141,7 +147,7 @@ std::vector<KernelConfig> linear_configs(int tokens, LinearWeights weights) {
 
 std::optional<Unsupported> linear_problem_limits(const Problem& problem,
                                                  const KernelConfig& config) {
-  if (config.block_m != problem.linear_tokens) {
+  if (config.block_m != linear_token_block(problem.linear_tokens, problem.linear.weights)) {
     return Unsupported{fmt::format("block_m={}: the layer is one of up to {} tokens",
                                    config.block_m, problem.linear_tokens)};
   }
@@ -156,7 +162,7 @@ std::vector<KernelConfig> Family::configs(const Problem& problem) const {
 }
 
 int Family::smem_bytes_of(const Problem& problem, const KernelConfig& config) const {
-  return is_linear() ? linear_smem_bytes(config, problem.linear.weights)
+  return is_linear() ? linear_smem_bytes(problem.linear, config)
                      : smem_bytes(config, problem.head_dim, problem.kv_layout);
 }
 
@@ -203,9 +209,12 @@ std::optional<Unsupported> Family::static_limits(const KernelConfig& config, int
 
 std::optional<Unsupported> Family::supports(const Problem& problem,
                                             const KernelConfig& config) const {
-  if (is_linear() != problem.is_linear()) {
+  const bool is_of_experts = name == kExpertsFamily;
+  if (is_linear() != problem.is_linear() || is_of_experts != problem.linear.is_experts()) {
     return Unsupported{fmt::format("op={}: {} is a family of {}", name_of(problem.op), name,
-                                   is_linear() ? "linear layers" : "attention")};
+                                   is_of_experts ? "experts"
+                                   : is_linear() ? "linear layers"
+                                                 : "attention")};
   }
   if (is_linear()) return linear_problem_limits(problem, config);
   if (!splits_keys && problem.op != Op::kPrefill) {
@@ -253,8 +262,10 @@ std::span<const Family> families() { return kFamilies; }
 
 std::span<const Family> families_of(Op op) {
   const std::span<const Family> all = kFamilies;
-  return op == Op::kLinear ? all.last(kNumLinearFamilies)
-                           : all.first(all.size() - kNumLinearFamilies);
+  const auto of_linear = all.last(kNumLinearFamilies);
+  if (op == Op::kLinear) return of_linear.first(1);
+  if (op == Op::kExperts) return of_linear.last(1);
+  return all.first(all.size() - kNumLinearFamilies);
 }
 
 const Family* find_family(std::string_view name) {

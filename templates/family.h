@@ -24,8 +24,12 @@ constexpr auto operator<=>(const KernelConfig& a, const KernelConfig& b) {
   return a.num_warps <=> b.num_warps;
 }
 
-// The family of linear layers; all others compute attention.
+// The families of linear layers and of those of experts; all others compute attention.
 constexpr std::string_view kLinearFamily = "linear";
+constexpr std::string_view kExpertsFamily = "experts";
+constexpr bool is_linear_family(std::string_view name) {
+  return name == kLinearFamily || name == kExpertsFamily;
+}
 
 // All compile-time arguments of a kernel: two problems with equal variants share one binary.
 struct Variant {
@@ -37,13 +41,13 @@ struct Variant {
   DataType dtype = DataType::kBf16;
   KernelConfig config{};
   bool shared_slots = false;  // shares_slots (launch_plan.h)
-  // Of linear layers, which have the config alone in common with attention.
+  // Of linear layers and experts, which have the config alone in common with attention.
   LinearEpilogue epilogue = LinearEpilogue::kStore;
   LinearWeights weights = LinearWeights::kBf16;
 
-  bool is_linear() const { return family == kLinearFamily; }
+  bool is_linear() const { return is_linear_family(family); }
   // "splitkv/d512/contiguous/bf16/m16n64s2w8", with "/softcap", "/invariant" and "/shared" before the
-  // config when they are on; "linear/int4/geglu/m8n48s2w8".
+  // config when they are on; "linear/int4/geglu/m8n48s2w8", and "experts/..." alike.
   std::string text() const;
   static Variant parse(std::string_view text);
   friend auto operator<=>(const Variant&, const Variant&) = default;
@@ -117,7 +121,7 @@ struct Family {
   bool (*is_worth_trying)(const KernelConfig& config, int head_dim, KvLayout layout) = nullptr;
   TensorBox (*tensor_box)(const KernelConfig& config, int head_dim, KvLayout layout) = nullptr;
 
-  bool is_linear() const { return name == kLinearFamily; }
+  bool is_linear() const { return is_linear_family(name); }
   // Of whatever the family computes.
   std::vector<KernelConfig> configs(const Problem& problem) const;
   int smem_bytes_of(const Problem& problem, const KernelConfig& config) const;
@@ -135,7 +139,7 @@ struct Family {
 };
 
 std::span<const Family> families();
-// Those that compute attention, or linear layers.
+// Those that compute attention, linear layers, or experts.
 std::span<const Family> families_of(Op op);
 // nullptr when there is no family of that name.
 const Family* find_family(std::string_view name);

@@ -31,8 +31,8 @@ constexpr std::string_view kConfigForm = "m<BLOCK_M>n<BLOCK_N>s<stages>w<warps>"
 constexpr std::string_view kCandidateForm = "<family>/m<BLOCK_M>n<BLOCK_N>s<stages>w<warps>/x<cap>";
 constexpr std::string_view kVariantForm =
     "<family>/d<head_dim>/<layout>/<dtype>[/softcap][/invariant][/shared]/"
-    "m<BLOCK_M>n<BLOCK_N>s<stages>"
-    "w<warps>, or linear/<weights>/<epilogue>/m<BLOCK_M>n<BLOCK_N>s<stages>w<warps>";
+    "m<BLOCK_M>n<BLOCK_N>s<stages>w<warps>, or linear/<weights>/<epilogue>/"
+    "m<BLOCK_M>n<BLOCK_N>s<stages>w<warps>, with experts in place of linear for those";
 
 Variant parse_linear_variant(std::string_view text, const std::vector<std::string_view>& parts) {
   if (parts.size() != 4) bad_text("variant", text, kVariantForm);
@@ -80,7 +80,7 @@ std::string Variant::text() const {
 
 Variant Variant::parse(std::string_view text) {
   const auto parts = split(text, '/');
-  if (parts.front() == kLinearFamily) return parse_linear_variant(text, parts);
+  if (is_linear_family(parts.front())) return parse_linear_variant(text, parts);
   if (parts.size() < 5 || parts.size() > 8) bad_text("variant", text, kVariantForm);
   Variant variant;
   variant.family = parts[0];

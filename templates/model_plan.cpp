@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "common/error.h"
+#include "templates/expert_params.h"
 #include "templates/model_config.h"
 
 namespace attune {
@@ -13,22 +14,28 @@ namespace {
 // Rows of W that make a CTA worth starting.
 constexpr int kLeastOutputs = 8;
 
-}  // namespace
+int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
-std::size_t linear_weight_bytes(const LinearShape& shape) {
-  if (shape.weights == LinearWeights::kInt4) {
-    return static_cast<std::size_t>(int4_bytes(shape.weight_rows(), shape.in_features));
+// Into how many tiles an expert's outputs are cut: those that leave the busiest CTA the least.
+int num_tiles(int outputs, int most, int num_sms, int num_entries) {
+  const int fewest = ceil_div(outputs, most);
+  const auto outputs_of_busiest = [&](int tiles) {
+    return ceil_div(num_entries * tiles, num_sms) * ceil_div(outputs, tiles);
+  };
+  int best = fewest;
+  for (int tiles = fewest; tiles <= std::min(2 * fewest, outputs); ++tiles) {
+    if (outputs_of_busiest(tiles) < outputs_of_busiest(best)) best = tiles;
   }
-  return std::size_t{kBytesPerElement} * static_cast<std::size_t>(shape.weight_rows()) *
-         static_cast<std::size_t>(shape.in_features);
+  return best;
 }
 
-std::optional<KernelConfig> default_linear_config(int tokens, LinearWeights weights,
-                                                  int max_smem_bytes) {
+// The most rows of a slot with which two slots of every warp find room.
+std::optional<KernelConfig> config_with_room(int block_m, LinearWeights weights,
+                                             int max_smem_bytes) {
   // More have not been faster on an H200, of packed rows slower.
   const int most_stages = weights == LinearWeights::kInt4 ? 2 : 3;
   KernelConfig config{
-      .block_m = tokens, .block_n = 16, .num_stages = 1, .num_warps = linear_warps(weights)};
+      .block_m = block_m, .block_n = 16, .num_stages = 1, .num_warps = linear_warps(weights)};
   for (const int block_n : {48, 32, 16}) {
     config.block_n = block_n;
     for (config.num_stages = most_stages; config.num_stages >= 2; --config.num_stages) {
@@ -40,9 +47,20 @@ std::optional<KernelConfig> default_linear_config(int tokens, LinearWeights weig
   return std::nullopt;
 }
 
+}  // namespace
+
+std::size_t linear_weight_bytes(const LinearShape& shape) {
+  if (shape.weights == LinearWeights::kInt4) {
+    return static_cast<std::size_t>(int4_bytes(shape.all_weight_rows(), shape.in_features));
+  }
+  return std::size_t{kBytesPerElement} * static_cast<std::size_t>(shape.all_weight_rows()) *
+         static_cast<std::size_t>(shape.in_features);
+}
+
 std::optional<KernelConfig> default_linear_config(const LinearShape& shape, int tokens,
                                                   int max_smem_bytes, int num_sms) {
-  auto best = default_linear_config(tokens, shape.weights, max_smem_bytes);
+  const int room = max_smem_bytes - (shape.is_experts() ? kExpertListBytes : 0);
+  auto best = config_with_room(linear_token_block(tokens, shape.weights), shape.weights, room);
   if (!best || shape.weights == LinearWeights::kBf16) return best;
   // Packed rows are the cores' work as well. A slot costs an H200 as much as two tiles of 16 rows, and
   // its tiles (bench/results/h200-2026-11-30-model-2).
@@ -55,7 +73,7 @@ std::optional<KernelConfig> default_linear_config(const LinearShape& shape, int 
     KernelConfig config = *best;
     config.block_n = block_n;
     if (config.num_stages < 2 || linear_limits(shape, config) ||
-        linear_smem_bytes(config, shape.weights) > max_smem_bytes) {
+        linear_smem_bytes(shape, config) > max_smem_bytes) {
       continue;
     }
     if (work(config) < work(*best)) best = config;
@@ -88,19 +106,30 @@ std::optional<Unsupported> linear_limits(const LinearShape& shape, const KernelC
   return std::nullopt;
 }
 
+int linear_smem_bytes(const LinearShape& shape, const KernelConfig& config) {
+  return shape.is_experts() ? experts_smem_bytes(config, shape.weights)
+                            : linear_smem_bytes(config, shape.weights);
+}
+
 LinearPlan plan_linear(const LinearShape& shape, const KernelConfig& config, int num_sms) {
   if (const auto limit = linear_limits(shape, config)) {
     throw InvalidArgument("cannot plan a linear layer", limit->detail);
   }
   const int most = config.block_n / linear_rows_per_output(shape.epilogue);
-  const int num_ctas = std::clamp(shape.out_features / kLeastOutputs, 1, num_sms);
-  const int outputs = (shape.out_features + num_ctas - 1) / num_ctas;  // of the largest share
   LinearPlan plan;
-  plan.num_passes = (outputs + most - 1) / most;
-  plan.outputs_per_pass = (outputs + plan.num_passes - 1) / plan.num_passes;
+  int num_ctas = num_sms;
+  int outputs = shape.out_features;  // that passes have to cover: of an expert, or of a CTA
+  if (shape.is_experts()) {
+    plan.num_passes = num_tiles(outputs, most, num_sms, shape.top_k);
+  } else {
+    num_ctas = std::clamp(shape.out_features / kLeastOutputs, 1, num_sms);
+    outputs = ceil_div(shape.out_features, num_ctas);  // of the largest share
+    plan.num_passes = ceil_div(outputs, most);
+  }
+  plan.outputs_per_pass = ceil_div(outputs, plan.num_passes);
   plan.launch.grid = {static_cast<unsigned>(num_ctas), 1, 1};
   plan.launch.block = {static_cast<unsigned>(config.num_warps * kWarpSize), 1, 1};
-  plan.launch.smem_bytes = linear_smem_bytes(config, shape.weights);
+  plan.launch.smem_bytes = linear_smem_bytes(shape, config);
   plan.launch.programmatic = true;
   return plan;
 }

@@ -14,7 +14,7 @@
 
 namespace attune {
 
-// Of W as it lies in memory.
+// Of W as it lies in memory; of experts that of all.
 std::size_t linear_weight_bytes(const LinearShape& shape);
 
 // What the template's static_asserts and a launch of this shape refuse, if anything.
@@ -22,21 +22,22 @@ std::optional<Unsupported> linear_limits(const LinearShape& shape, const KernelC
 
 struct LinearPlan {
   KernelLaunch launch;
-  int num_passes = 1;
+  int num_passes = 1;        // of a CTA; of experts the tiles of one expert
   int outputs_per_pass = 1;  // most of a pass: rows of a box
 };
 
-// The config without any measurement: the most rows of a slot, so that a CTA needs few passes (one for
-// the 41 rows that an H200's CTA has of 5376), with which two slots of every warp find room: one is
-// multiplied while the other is filled. The bits do not depend on it. Empty where nothing finds room.
-std::optional<KernelConfig> default_linear_config(int tokens, LinearWeights weights,
-                                                  int max_smem_bytes);
-
-// The same for one layer, where the rows that its CTAs have may suit fewer or more rows in a slot.
+// The config of a layer of so many tokens without any measurement: the most rows of a slot, so that a CTA
+// needs few passes (one for the 41 rows that an H200's CTA has of 5376), with which two slots of every
+// warp find room: one is multiplied while the other is filled. Packed rows may take more or fewer, where
+// those suit what a CTA has. The bits do not depend on it. Empty where nothing finds room.
 std::optional<KernelConfig> default_linear_config(const LinearShape& shape, int tokens,
                                                   int max_smem_bytes, int num_sms);
 
-// One CTA an SM. Throws InvalidArgument where linear_limits refuses.
+// Dynamic shared memory of a layer's CTA.
+int linear_smem_bytes(const LinearShape& shape, const KernelConfig& config);
+
+// One CTA an SM. The tiles of experts are of a size with which those of one token keep all SMs busy. Throws
+// InvalidArgument where linear_limits refuses.
 LinearPlan plan_linear(const LinearShape& shape, const KernelConfig& config, int num_sms);
 
 // Chunks of a row that a thread of residual.cuh holds. Throws InvalidArgument where `hidden` is

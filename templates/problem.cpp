@@ -3,18 +3,21 @@
 #include <array>
 #include <limits>
 #include <optional>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "common/error.h"
 #include "common/text.h"
+#include "templates/expert_params.h"
 
 namespace attune {
 namespace {
 
 constexpr std::array kHeadDims = {64, 128, 256, 512};
-constexpr std::array kOps = {Op::kDecode, Op::kVerify, Op::kPrefill, Op::kLinear};
+constexpr std::array kOps = {Op::kDecode, Op::kVerify, Op::kPrefill, Op::kLinear, Op::kExperts};
 constexpr std::array kEpilogues = {LinearEpilogue::kStore, LinearEpilogue::kGeglu,
                                    LinearEpilogue::kSwiglu, LinearEpilogue::kLogits};
 constexpr std::array kWeights = {LinearWeights::kBf16, LinearWeights::kInt4};
@@ -23,7 +26,8 @@ constexpr const char* kForm =
     "[/w<window>][/full][/softcap][/invariant][/p<page_size>]/<layout>/<dtype>, for instance "
     "decode/b1/q1/kv1-131072/h32x4/d512/contiguous/bf16, or "
     "linear/m<tokens>/n<out_features>/k<in_features>/<epilogue>/<weights>, for instance "
-    "linear/m8/n21504/k5376/geglu/int4";
+    "linear/m8/n21504/k5376/geglu/int4, of experts with /e<experts>x<top_k> behind it: "
+    "experts/m8/n704/k2816/geglu/int4/e128x8";
 
 // Walks over the segments of a problem's text.
 class Segments {
@@ -80,6 +84,16 @@ class Segments {
   std::size_t idx_ = 0;
 };
 
+// "<first>x<second>" behind `prefix`; `form` is that in words.
+std::pair<int, int> parse_pair(Segments& segments, std::string_view prefix, std::string_view what,
+                               std::string_view form, std::string_view first,
+                               std::string_view second) {
+  const std::string_view text = segments.without_prefix(prefix, what);
+  const auto counts = split(text, 'x');
+  if (counts.size() != 2) segments.fail(fmt::format("{}='{}' is not {}", what, text, form));
+  return {segments.number(counts[0], first), segments.number(counts[1], second)};
+}
+
 KvRange parse_kv_range(Segments& segments) {
   const std::string_view text = segments.without_prefix("kv", "kv");
   const auto ends = split(text, '-');
@@ -113,18 +127,17 @@ void parse_linear(Segments& segments, Problem* problem) {
   linear.in_features = segments.prefixed("k", "in_features");
   linear.epilogue = parse_name(segments, "epilogue", kEpilogues);
   linear.weights = parse_name(segments, "weights", kWeights);
+  if (problem->op != Op::kExperts) return;
+  std::tie(linear.num_experts, linear.top_k) =
+      parse_pair(segments, "e", "experts", "<experts>x<top_k>", "num_experts", "top_k");
 }
 
 void parse_attention(Segments& segments, Problem* problem) {
   problem->batch = segments.prefixed("b", "batch");
   problem->seqlen_q = segments.prefixed("q", "seqlen_q");
   problem->kv = parse_kv_range(segments);
-  const std::string_view heads = segments.without_prefix("h", "heads");
-  const auto counts = split(heads, 'x');
-  if (counts.size() != 2)
-    segments.fail(fmt::format("heads='{}' is not <q heads>x<kv heads>", heads));
-  problem->num_q_heads = segments.number(counts[0], "num_q_heads");
-  problem->num_kv_heads = segments.number(counts[1], "num_kv_heads");
+  std::tie(problem->num_q_heads, problem->num_kv_heads) =
+      parse_pair(segments, "h", "heads", "<q heads>x<kv heads>", "num_q_heads", "num_kv_heads");
   problem->head_dim = segments.prefixed("d", "head_dim");
   if (segments.next_starts_with("w")) problem->window = segments.prefixed("w", "window");
   problem->causal = !segments.take("full");
@@ -136,28 +149,50 @@ void parse_attention(Segments& segments, Problem* problem) {
   problem->dtype = parse_name(segments, "dtype", std::array{DataType::kBf16});
 }
 
+void validate_experts(const Problem& problem) {
+  const LinearShape& linear = problem.linear;
+  // Offsets of their outputs for all tokens stay inside an int.
+  constexpr int kMostOutputs = 1 << 26;
+  require(linear.epilogue != LinearEpilogue::kLogits, problem, "experts give no logits");
+  require(linear.num_experts <= kMaxExperts && linear.top_k >= 1 && linear.top_k <= kMaxTopK &&
+              linear.top_k <= linear.num_experts,
+          problem,
+          fmt::format("experts are e<1 to {}>x<1 to {}>, no more chosen than there are",
+                      kMaxExperts, kMaxTopK));
+  require(linear.out_features <= kMostOutputs / linear.num_experts, problem,
+          "out_features times experts is 2^26 at most");
+}
+
 void validate_linear(const Problem& problem) {
   Problem rest = problem;
   rest.op = Op::kDecode;
   rest.linear_tokens = 0;
   rest.linear = {};
   require(rest == Problem{}, problem, "a linear layer has nothing of attention");
-  require(
-      is_linear_token_block(problem.linear_tokens, problem.linear.weights), problem,
-      fmt::format("tokens are m{} or m{}, of packed rows also m1", kMmaTokens, kMaxLinearTokens));
+  require(problem.linear.is_experts() == (problem.op == Op::kExperts) &&
+              problem.linear.num_experts >= 0 &&
+              (problem.linear.is_experts() || problem.linear.top_k == 0),
+          problem, "experts are at least 1, and of op experts");
+  require(problem.linear.is_problem_of(problem.linear_tokens), problem,
+          fmt::format("tokens are m{} or m{}, of packed rows and of experts also m1", kMmaTokens,
+                      kMaxLinearTokens));
   require(problem.linear.out_features >= 1 && problem.linear.out_features <= kMaxLinearFeatures,
           problem, "out_features is n1 to n2^20");
   require(problem.linear.in_features >= 8 && problem.linear.in_features <= kMaxLinearFeatures &&
               problem.linear.in_features % 8 == 0,
           problem, "in_features is k8 to k2^20, a multiple of 8");
+  if (problem.linear.is_experts()) validate_experts(problem);
 }
 
 }  // namespace
 
 std::string Problem::text() const {
   if (is_linear()) {
-    return fmt::format("{}/m{}/n{}/k{}/{}/{}", name_of(op), linear_tokens, linear.out_features,
-                       linear.in_features, name_of(linear.epilogue), name_of(linear.weights));
+    std::string text =
+        fmt::format("{}/m{}/n{}/k{}/{}/{}", name_of(op), linear_tokens, linear.out_features,
+                    linear.in_features, name_of(linear.epilogue), name_of(linear.weights));
+    if (op == Op::kExperts) text += fmt::format("/e{}x{}", linear.num_experts, linear.top_k);
+    return text;
   }
   std::string text = fmt::format("{}/b{}/q{}/kv{}", name_of(op), batch, seqlen_q, kv.min);
   if (kv.max != kv.min) text += fmt::format("-{}", kv.max);
@@ -172,7 +207,7 @@ std::string Problem::text() const {
 
 Problem Problem::of_linear(int tokens, const LinearShape& shape) {
   Problem problem;
-  problem.op = Op::kLinear;
+  problem.op = shape.is_experts() ? Op::kExperts : Op::kLinear;
   problem.linear_tokens = tokens;
   problem.linear = shape;
   return problem;
@@ -246,6 +281,8 @@ std::string_view name_of(Op op) {
       return "prefill";
     case Op::kLinear:
       return "linear";
+    case Op::kExperts:
+      return "experts";
   }
   return "?";
 }

@@ -11,7 +11,7 @@
 
 namespace attune {
 
-enum class Op { kDecode, kVerify, kPrefill, kLinear };
+enum class Op { kDecode, kVerify, kPrefill, kLinear, kExperts };
 enum class DataType { kBf16 };
 
 inline constexpr std::array kKvLayouts = {KvLayout::kContiguous, KvLayout::kRing, KvLayout::kPaged,
@@ -42,6 +42,9 @@ struct KvRange {
 // Of a linear layer for up to 8 or 16 tokens:
 //   linear/m<tokens>/n<out_features>/k<in_features>/<epilogue>/<weights>
 //   linear/m8/n21504/k5376/geglu/int4
+// Of experts also how many there are, and how many of them a token chooses:
+//   experts/m<tokens>/n<out_features>/k<in_features>/<epilogue>/<weights>/e<experts>x<top_k>
+//   experts/m8/n704/k2816/geglu/int4/e128x8
 struct Problem {
   Op op = Op::kDecode;
   int batch = 1;
@@ -59,12 +62,13 @@ struct Problem {
   int page_size = 0;  // rows of a page of the paged layouts, a power of two; 0 for the others
   KvLayout kv_layout = KvLayout::kContiguous;
   DataType dtype = DataType::kBf16;
-  // Of kLinear, where everything above has its default; 0 of others. Times have no length: they are
-  // those of kv 1.
-  int linear_tokens = 0;  // of a launch, at most: 8 or 16, of packed rows also 1
+  // Of kLinear and kExperts, where everything above has its default; 0 of others. Times have no length:
+  // they are those of kv 1.
+  int linear_tokens = 0;  // of a launch, at most: LinearShape::is_problem_of
   LinearShape linear = {};
 
-  bool is_linear() const { return op == Op::kLinear; }
+  // Also of experts.
+  bool is_linear() const { return op == Op::kLinear || op == Op::kExperts; }
   int group_size() const { return num_q_heads / num_kv_heads; }
   // Packed query rows per KV head.
   int num_rows() const { return seqlen_q * group_size(); }

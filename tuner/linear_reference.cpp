@@ -107,8 +107,10 @@ LinearInputs linear_inputs(const Problem& problem, std::uint64_t seed) {
   Noise noise(seed);
   LinearInputs inputs;
   inputs.problem = problem;
-  inputs.num_rows = std::min(shape.weight_rows(), kLinearPeriod);
-  inputs.input = noise_of(std::size_t{1} * problem.linear_tokens * shape.in_features, &noise);
+  const bool is_alike = shape.is_experts() && shape.weight_rows() % kLinearPeriod == 0;
+  inputs.num_rows = std::min(shape.all_weight_rows(), is_alike ? kOtherPeriod : kLinearPeriod);
+  inputs.num_inputs = shape.has_input_per_expert() ? kInputPeriod : problem.linear_tokens;
+  inputs.input = noise_of(std::size_t{1} * inputs.num_inputs * shape.in_features, &noise);
   if (shape.weights == LinearWeights::kBf16) {
     inputs.rows = noise_of(std::size_t{1} * inputs.num_rows * shape.in_features, &noise);
     // Sums of about 1, where an activation bends.
@@ -137,7 +139,7 @@ void fill_weights(const LinearInputs& inputs, std::size_t begin, std::vector<std
       is_packed ? kInt4RowBytes : std::size_t{kBytesPerElement} * shape.in_features;
   const std::byte* const from =
       is_packed ? inputs.packed.data() : reinterpret_cast<const std::byte*>(inputs.rows.data());
-  const auto weight_rows = static_cast<std::size_t>(shape.weight_rows());
+  const auto weight_rows = static_cast<std::size_t>(shape.all_weight_rows());
   const auto num_rows = static_cast<std::size_t>(inputs.num_rows);
   for (std::size_t done = 0; done < to->size();) {
     const std::size_t at = begin + done;
@@ -153,31 +155,33 @@ void fill_weights(const LinearInputs& inputs, std::size_t begin, std::vector<std
 LinearReference::LinearReference(const LinearInputs& inputs, int num_threads)
     : shape_(inputs.problem.linear),
       num_rows_(inputs.num_rows),
-      sums_(std::size_t{1} * inputs.problem.linear_tokens * inputs.num_rows) {
+      num_inputs_(inputs.num_inputs),
+      sums_(std::size_t{1} * inputs.num_inputs * inputs.num_rows) {
   const int columns = shape_.in_features;
   std::vector<double> input(inputs.input.size());
   std::transform(inputs.input.begin(), inputs.input.end(), input.begin(), bf16_to_float);
   parallel_for(static_cast<std::size_t>(num_rows_), num_threads, [&](std::size_t row) {
     const std::vector<double> weights = row_values(inputs, static_cast<int>(row));
-    for (int token = 0; token < inputs.problem.linear_tokens; ++token) {
-      const double* const x = &input[std::size_t{1} * token * columns];
+    for (int idx = 0; idx < num_inputs_; ++idx) {
+      const double* const x = &input[std::size_t{1} * idx * columns];
       double value = 0, squares = 0;
       for (int i = 0; i < columns; ++i) {
         const double product = weights[static_cast<std::size_t>(i)] * x[i];
         value += product;
         squares += product * product;
       }
-      sums_[std::size_t{1} * token * num_rows_ + row] = {value, std::sqrt(squares)};
+      sums_[std::size_t{1} * idx * num_rows_ + row] = {value, std::sqrt(squares)};
     }
   });
 }
 
-const LinearReference::Sum& LinearReference::sum(int token, int row) const {
-  return sums_[std::size_t{1} * token * num_rows_ + row % num_rows_];
+const LinearReference::Sum& LinearReference::sum(int input, int row) const {
+  return sums_[std::size_t{1} * (input % num_inputs_) * num_rows_ + row % num_rows_];
 }
 
-LinearOutput LinearReference::output(int token, int output, float softcap) const {
-  const Sum& first = sum(token, output);
+LinearOutput LinearReference::output(int input, int output, float softcap, int expert) const {
+  const int row = expert * shape_.weight_rows() + output;
+  const Sum& first = sum(input, row);
   if (shape_.epilogue == LinearEpilogue::kLogits) {
     const double value = softcap > 0 ? softcap * std::tanh(first.value / softcap) : first.value;
     return {value, kSumTolerance * first.size};
@@ -187,7 +191,7 @@ LinearOutput LinearReference::output(int token, int output, float softcap) const
   }
   // The gate, its activation and the other factor are rounded on the way; where a sum in fp32 is
   // rounded to the other side, one of them differs by a step.
-  const Sum& second = sum(token, output + shape_.out_features);
+  const Sum& second = sum(input, row + shape_.out_features);
   const double gate = round_bf16(first.value), up = round_bf16(second.value);
   const double bent = round_bf16(activated(shape_.epilogue, gate));
   return {bent * up,

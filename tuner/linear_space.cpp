@@ -27,6 +27,11 @@ int slots_bytes(const Problem& problem, const KernelConfig& config) {
   return kLinearShares * config.num_stages * linear_slot_bytes(config, problem.linear.weights);
 }
 
+std::optional<KernelConfig> fallback_of(const Problem& problem, const DeviceInfo& device) {
+  return default_linear_config(problem.linear, problem.linear_tokens,
+                               device.max_smem_per_block_bytes, device.num_sms);
+}
+
 // Why `one` is not tried whatever else is there, if so.
 std::optional<std::string> reason_alone(const Problem& problem, const DeviceInfo& device,
                                         const KernelConfig& one) {
@@ -59,8 +64,7 @@ std::optional<std::string> reason_beside(const Problem& problem, const DeviceInf
 }  // namespace
 
 void drop_poor_linear(const Problem& problem, const DeviceInfo& device, CandidateSpace* space) {
-  const auto fallback = default_linear_config(problem.linear, problem.linear_tokens,
-                                              device.max_smem_per_block_bytes, device.num_sms);
+  const auto fallback = fallback_of(problem, device);
   // Those with two slots and more before those with one, and narrow ones before wide ones: what is
   // dropped in favour of another one is compared with those that stay.
   std::vector<Candidate> order = space->kept;
@@ -85,9 +89,8 @@ void drop_poor_linear(const Problem& problem, const DeviceInfo& device, Candidat
 }
 
 Candidate default_linear_candidate(const Problem& problem, const DeviceInfo& device) {
-  const auto config = default_linear_config(problem.linear, problem.linear_tokens,
-                                            device.max_smem_per_block_bytes, device.num_sms);
-  return {std::string(kLinearFamily), config.value(), 1};
+  return {std::string(families_of(problem.op).front().name), fallback_of(problem, device).value(),
+          1};
 }
 
 std::vector<Candidate> ranked_linear(const Problem& problem,

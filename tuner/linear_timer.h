@@ -1,5 +1,8 @@
-// Cold times of linear layers: launches take copies of the weights in turn.
+// Cold times of linear layers: launches take copies of the weights in turn. Those of experts have the
+// typical_entries of their tokens.
 #pragma once
+
+#include <vector>
 
 #include "templates/model_plan.h"
 #include "tuner/replay_timer.h"
@@ -19,7 +22,9 @@ class LinearTimer : public CandidateTimer {
  private:
   ReplayTimer replays_;
   const Problem problem_;
+  const std::vector<int> entries_;
   const std::size_t weight_bytes_;  // from one copy to the next
+  DeviceMem list_;                  // RouteParams::chosen
   std::size_t num_copies_;
   DeviceMem weights_, input_, out_;
 };

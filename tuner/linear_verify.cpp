@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "common/error.h"
+#include "templates/expert_plan.h"
 #include "templates/model_plan.h"
 #include "templates/probe_params.h"
 #include "tuner/compare.h"
@@ -41,6 +42,7 @@ LinearVerifier::LinearVerifier(Device& device, const Problem& problem, std::uint
                                                                         : kBytesPerElement),
       stream_(device.create_stream()),
       out_(device, element_bytes_ * static_cast<std::size_t>(problem.linear_tokens) *
+                       typical_entries(problem.linear, problem.linear_tokens).size() *
                        static_cast<std::size_t>(problem.linear.out_features)) {
   if (probes != nullptr) {
     probes_ = device.load(*probes);
@@ -50,18 +52,36 @@ LinearVerifier::LinearVerifier(Device& device, const Problem& problem, std::uint
   const int all = problem.linear_tokens;
   for (const int num_tokens : {all, all / 2 + 1, 1}) {
     const bool caps = problem.linear.epilogue == LinearEpilogue::kLogits && !cases_.empty();
-    Case one{num_tokens, caps ? kSoftcap : 0.0f, {}, {}};
-    const auto rows = std::as_bytes(std::span(inputs_.input)).first(row_bytes(one));
-    one.input = device.allocate(rows.size() + kNanBytes);
-    device.fill_bytes(one.input.ptr(), kPoison, one.input.bytes(), stream_.get());
-    device.copy_to_device(one.input.ptr(), rows, stream_.get());
-    if (copy_late_) {
-      one.rows = device.allocate(rows.size());
-      device.copy_to_device(one.rows.ptr(), rows, stream_.get());
-    }
-    cases_.push_back(std::move(one));
+    cases_.push_back(make_case(num_tokens, caps ? kSoftcap : 0.0f));
   }
   device.synchronize(stream_.get());
+}
+
+LinearVerifier::Case LinearVerifier::make_case(int num_tokens, float softcap) {
+  const LinearShape& shape = problem_.linear;
+  Case one{num_tokens, softcap, typical_entries(shape, num_tokens), {}, {}, {}};
+  one.list = expert_list(device_, one.entries, stream_.get());
+  const std::size_t row = static_cast<std::size_t>(shape.in_features);
+  std::vector<std::uint16_t> rows(row_bytes(one) / kBytesPerElement);
+  for (std::size_t at = 0; at < rows.size(); at += row) {
+    std::copy_n(inputs_.input.begin() + static_cast<std::ptrdiff_t>(at % inputs_.input.size()), row,
+                rows.begin() + static_cast<std::ptrdiff_t>(at));
+  }
+  one.input = device_.allocate(row_bytes(one) + kNanBytes);
+  device_.fill_bytes(one.input.ptr(), kPoison, one.input.bytes(), stream_.get());
+  device_.copy_to_device(one.input.ptr(), std::as_bytes(std::span(rows)), stream_.get());
+  if (copy_late_) {
+    one.rows = device_.allocate(row_bytes(one));
+    device_.copy_to_device(one.rows.ptr(), std::as_bytes(std::span(rows)), stream_.get());
+  }
+  device_.synchronize(stream_.get());
+  return one;
+}
+
+std::size_t LinearVerifier::row_bytes(const Case& one) const {
+  const int rows = problem_.linear.has_input_per_expert() ? one.num_rows() : one.num_tokens;
+  return std::size_t{kBytesPerElement} * static_cast<std::size_t>(rows) *
+         static_cast<std::size_t>(problem_.linear.in_features);
 }
 
 void LinearVerifier::upload_weights(const LinearInputs& inputs) {
@@ -96,11 +116,6 @@ double LinearVerifier::value_at(const Bytes& out, std::size_t idx) const {
   return bf16_to_float(bits);
 }
 
-std::size_t LinearVerifier::row_bytes(const Case& one) const {
-  return std::size_t{kBytesPerElement} * static_cast<std::size_t>(one.num_tokens) *
-         static_cast<std::size_t>(problem_.linear.in_features);
-}
-
 // NaNs, then a kernel that replaces them by x when the next one has long begun.
 void LinearVerifier::write_input_late(const Case& one) {
   device_.fill_bytes(one.input.ptr(), kPoison, row_bytes(one), stream_.get());
@@ -122,7 +137,9 @@ std::variant<LinearVerifier::Bytes, Rejection> LinearVerifier::launch(const Line
                  .input = one.input.ptr(),
                  .out = out_.ptr(),
                  .num_tokens = one.num_tokens,
-                 .softcap = one.softcap},
+                 .softcap = one.softcap,
+                 .chosen = one.list.ptr(),
+                 .most_entries = static_cast<int>(one.entries.size())},
                 stream_.get());
   Bytes out = out_.read(device_, stream_.get());
   if (const auto at = out_.broken_guard(device_, stream_.get())) {
@@ -130,7 +147,7 @@ std::variant<LinearVerifier::Bytes, Rejection> LinearVerifier::launch(const Line
                      fmt::format("tokens={} wrote byte {} of out", one.num_tokens, *at)};
   }
   const std::size_t written =
-      element_bytes_ * static_cast<std::size_t>(one.num_tokens) * problem_.linear.out_features;
+      element_bytes_ * static_cast<std::size_t>(one.num_rows()) * problem_.linear.out_features;
   const auto is_written = [](std::byte byte) { return byte != std::byte{kPoison}; };
   if (std::any_of(out.begin() + static_cast<std::ptrdiff_t>(written), out.end(), is_written)) {
     return Rejection{RejectReason::kOutOfBounds,
@@ -145,18 +162,24 @@ std::variant<LinearVerifier::Errors, Rejection> LinearVerifier::compare(const Ca
   const int outputs = problem_.linear.out_features;
   std::mutex mutex;  // of the next two
   Errors all;
-  std::optional<std::pair<int, std::string>> wrong;  // of the first token
-  parallel_for(static_cast<std::size_t>(one.num_tokens), 0, [&](std::size_t idx) {
-    const int token = static_cast<int>(idx);
+  std::optional<std::pair<int, std::string>> wrong;  // of the first row
+  const bool is_experts = problem_.linear.is_experts();
+  parallel_for(static_cast<std::size_t>(one.num_rows()), 0, [&](std::size_t idx) {
+    const int row = static_cast<int>(idx);
+    const int token = row % one.num_tokens;
+    const int expert = one.entries[idx / static_cast<std::size_t>(one.num_tokens)];
+    const int input = problem_.linear.has_input_per_expert() ? row : token;
     Errors errors;
     std::string failure;
     for (int i = 0; i < outputs && failure.empty(); ++i) {
-      const LinearOutput expected = reference_.output(token, i, one.softcap);
+      const LinearOutput expected = reference_.output(input, i, one.softcap, expert);
       const double value = value_at(out, idx * static_cast<std::size_t>(outputs) + i);
       const double error = std::abs(value - expected.value);
       if (!(error <= expected.tolerance)) {
-        failure = fmt::format("tokens={} token={} output={}: {:.6g} expected={:.6g} limit={:.1e}",
-                              one.num_tokens, token, i, value, expected.value, expected.tolerance);
+        failure = fmt::format("tokens={} {}token={} output={}: {:.6g} expected={:.6g} limit={:.1e}",
+                              one.num_tokens,
+                              is_experts ? fmt::format("expert={} ", expert) : std::string(), token,
+                              i, value, expected.value, expected.tolerance);
       }
       errors.difference += error * error;
       errors.norm += expected.value * expected.value;
@@ -166,7 +189,7 @@ std::variant<LinearVerifier::Errors, Rejection> LinearVerifier::compare(const Ca
     all.difference += errors.difference;
     all.norm += errors.norm;
     all.max_abs = std::max(all.max_abs, errors.max_abs);
-    if (!failure.empty() && (!wrong || token < wrong->first)) wrong = {token, failure};
+    if (!failure.empty() && (!wrong || row < wrong->first)) wrong = {row, failure};
   });
   if (wrong) return Rejection{RejectReason::kWrongResult, wrong->second};
   if (all.relative_l2() > kMaxRelativeL2) {

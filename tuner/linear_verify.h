@@ -17,7 +17,8 @@ class LinearVerifier : public CandidateVerifier {
   LinearVerifier(Device& device, const Problem& problem, std::uint64_t seed,
                  const Binary* probes = nullptr);
 
-  // Launches with all tokens, with one more than half and with one, each twice. Every output is
+  // Launches with all tokens, with one more than half and with one, each twice, of experts with the
+  // typical_entries of so many. Every output is
   // compared with the reference; the second launch must give the same bits, and so must the first
   // token with fewer beside it, and a third launch that may begin long before the kernel in front of it
   // writes x, which is NaN until then: x may be read behind griddepcontrol.wait only (on the host device
@@ -31,8 +32,12 @@ class LinearVerifier : public CandidateVerifier {
   struct Case {
     int num_tokens;
     float softcap;
-    DeviceMem input;  // num_tokens rows, NaN behind them
+    std::vector<int> entries;  // experts in their order; {0}: the layer is not one of them
+    DeviceMem list;            // RouteParams::chosen
+    DeviceMem input;  // rows of all tokens, of all entries where each has its own; NaN behind them
     DeviceMem rows;   // those rows again, where x is written late
+
+    int num_rows() const { return num_tokens * static_cast<int>(entries.size()); }  // of the output
   };
   struct Errors {
     double difference = 0, norm = 0, max_abs = 0;
@@ -44,8 +49,9 @@ class LinearVerifier : public CandidateVerifier {
     Bytes first_token;  // what it wrote for it
   };
 
+  Case make_case(int num_tokens, float softcap);
+  std::size_t row_bytes(const Case& one) const;  // of its x
   void upload_weights(const LinearInputs& inputs);
-  std::size_t row_bytes(const Case& one) const;
   void write_input_late(const Case& one);
   std::variant<Bytes, Rejection> launch(const LinearKernel& linear, const Case& one,
                                         bool late_input = false);
@@ -63,7 +69,7 @@ class LinearVerifier : public CandidateVerifier {
   Stream stream_;
   DeviceMem weights_;
   std::vector<Case> cases_;
-  GuardedMem out_;  // for all tokens
+  GuardedMem out_;  // for all tokens, and all entries that they have
 };
 
 }  // namespace attune

@@ -9,6 +9,7 @@
 
 #include "common/error.h"
 #include "jit/host/host_target.h"
+#include "templates/expert_plan.h"
 #include "templates/model_plan.h"
 #include "templates/split_plan.h"
 #include "tuner/timer.h"
@@ -24,9 +25,18 @@ KeyRange visible(const Problem& problem, int kv_len, int first_token, int last_t
 double linear_bytes(const Problem& problem) {
   const LinearShape& shape = problem.linear;
   const int out_bytes = shape.epilogue == LinearEpilogue::kLogits ? 4 : kBytesPerElement;
-  return static_cast<double>(linear_weight_bytes(shape)) +
-         problem.linear_tokens * (double{kBytesPerElement} * shape.in_features +
-                                  double(out_bytes) * shape.out_features);
+  const auto entries = static_cast<double>(typical_entries(shape, problem.linear_tokens).size());
+  const double inputs = shape.has_input_per_expert() ? entries : 1;
+  return entries / std::max(1, shape.num_experts) *
+             static_cast<double>(linear_weight_bytes(shape)) +
+         problem.linear_tokens * (inputs * kBytesPerElement * shape.in_features +
+                                  entries * out_bytes * shape.out_features);
+}
+
+double linear_flops(const Problem& problem) {
+  const LinearShape& shape = problem.linear;
+  const int chosen = shape.is_experts() ? shape.top_k : 1;
+  return 2.0 * problem.linear_tokens * chosen * shape.weight_rows() * shape.in_features;
 }
 
 }  // namespace
@@ -117,9 +127,7 @@ double problem_bytes(const Problem& problem, int kv_len) {
 }
 
 double problem_flops(const Problem& problem, std::span<const int> kv_lens) {
-  if (problem.is_linear()) {
-    return 2.0 * problem.linear_tokens * problem.linear.weight_rows() * problem.linear.in_features;
-  }
+  if (problem.is_linear()) return linear_flops(problem);
   double pairs = 0;
   for (const int kv_len : kv_lens) {
     for (int token = 0; token < problem.seqlen_q; ++token) {

@@ -142,7 +142,8 @@ Ceilings measure_ceilings(Device& device, const Compiler& compiler);
 Ceilings measure_ceilings(Device& device, const Binary& probes);
 
 // Bytes and FLOPs that a problem must move and do for sequences of these lengths: each visible K/V
-// byte once, q and out once. A linear layer has no lengths: its weights, input and output once.
+// byte once, q and out once. A linear layer has no lengths: its weights, input and output once; of
+// experts those of typical_entries, multiplied with the tokens that chose them.
 double problem_bytes(const Problem& problem, std::span<const int> kv_lens);
 double problem_flops(const Problem& problem, std::span<const int> kv_lens);
 // All sequences of one length.

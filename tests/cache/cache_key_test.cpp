@@ -62,22 +62,29 @@ TEST_F(CacheKey, EveryFieldOfAPagedProblemCounts) {
 }
 
 TEST_F(CacheKey, EveryFieldOfALinearProblemCounts) {
-  const Problem linear = Problem::parse("linear/m8/n512/k256/store/bf16");
-  Winner winner = sample_winner(linear);
-  winner.candidate = Candidate::parse("linear/m8n48s2w8/x1");
-  winner.measurements = {testing::sample_measurement(1, 3)};
-  store_->put_winner(sample_gpu(), winner);
-  const auto hit = store_->find_winner(sample_gpu(), linear, sample_toolchain());
-  ASSERT_TRUE(hit);
-  EXPECT_EQ(hit->match, Match::kExact);
-  EXPECT_EQ(hit->winner.problem, linear);
-  EXPECT_EQ(hit->winner.candidate, winner.candidate);
-  for (const auto& [field, what, mutate] : linear_problem_mutations()) {
-    Problem problem = linear;
-    mutate(problem);
-    EXPECT_NE(problem.text(), linear.text()) << what;
-    EXPECT_FALSE(store_->find_winner(sample_gpu(), problem, sample_toolchain())) << what;
-  }
+  const auto expect_key = [&](const char* text, const char* candidate, const auto& mutations) {
+    const Problem linear = Problem::parse(text);
+    Winner winner = sample_winner(linear);
+    winner.candidate = Candidate::parse(candidate);
+    winner.measurements = {testing::sample_measurement(1, 3)};
+    store_->put_winner(sample_gpu(), winner);
+    const auto hit = store_->find_winner(sample_gpu(), linear, sample_toolchain());
+    ASSERT_TRUE(hit);
+    EXPECT_EQ(hit->match, Match::kExact);
+    EXPECT_EQ(hit->winner.problem, linear);
+    EXPECT_EQ(hit->winner.candidate, winner.candidate);
+    for (const auto& [field, what, mutate] : mutations) {
+      Problem problem = linear;
+      mutate(problem);
+      EXPECT_NE(problem.text(), linear.text()) << what;
+      EXPECT_FALSE(store_->find_winner(sample_gpu(), problem, sample_toolchain())) << what;
+    }
+  };
+  expect_key("linear/m8/n512/k256/store/bf16", "linear/m8n48s2w8/x1", linear_problem_mutations());
+  expect_key("experts/m8/n512/k256/store/bf16/e128x8", "experts/m8n48s2w8/x1",
+             linear_problem_mutations());
+  expect_key("experts/m8/n512/k256/store/bf16/e128x8", "experts/m8n48s2w8/x1",
+             expert_problem_mutations());
   // Texts of attention are as ever.
   EXPECT_EQ(sample_problem().text(), "verify/b1/q8/kv1-4096/h32x16/d256/w1024/ring/bf16");
 }
@@ -260,7 +267,8 @@ TEST(CacheKeyCoverage, NoFieldIsForgotten) {
   EXPECT_EQ(gpu_fields.size(), num_fields<DeviceInfo>());
   EXPECT_EQ(fields_of(candidate_mutations()).size(), num_fields<Candidate>());
   EXPECT_EQ(num_fields<KernelConfig>(), 4u);
-  EXPECT_EQ(num_fields<LinearShape>(), linear_problem_mutations().size() - 1);
+  EXPECT_EQ(num_fields<LinearShape>(),
+            linear_problem_mutations().size() - 1 + expert_problem_mutations().size());
   auto variant_fields = fields_of(variant_mutations());
   variant_fields.merge(fields_of(linear_variant_mutations()));
   variant_fields.insert("dtype");

@@ -218,6 +218,12 @@ TEST(Explain, NamesTheFieldThatAloneDiffers) {
     mutate(asked);
     expect_named(asked, linear, what);
   }
+  const Problem experts = Problem::parse("experts/m8/n512/k256/store/bf16/e128x8");
+  for (const auto& [field, what, mutate] : expert_problem_mutations()) {
+    Problem asked = experts;
+    mutate(asked);
+    expect_named(asked, experts, what);
+  }
 }
 
 TEST(Explain, NamesThePartOfTheGpuThatAloneDiffers) {

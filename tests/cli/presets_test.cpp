@@ -232,8 +232,9 @@ TEST(Presets, HaveLinearLayersAloneOrBehindAttention) {
 }
 
 TEST(Presets, NameWhatIsWrongWithALinearLayer) {
-  EXPECT_ERROR(with_linear("[8, 16]", "[12]"),
-               "p.yaml:4: linear.tokens: 12 is none of 1 (packed rows alone), 8 and 16");
+  EXPECT_ERROR(
+      with_linear("[8, 16]", "[12]"),
+      "p.yaml:4: linear.tokens: 12 is none of 1 (packed rows and experts alone), 8 and 16");
   EXPECT_ERROR(with_linear("[8, 16]", "[0]"), "p.yaml:4: linear.tokens: 0 is not in 1 to 16");
   std::string nothing = with_linear("[8, 16]", "[1]");
   EXPECT_EQ(expand(parse_preset(nothing, "p.yaml")).size(), 2U);
@@ -247,6 +248,32 @@ TEST(Presets, NameWhatIsWrongWithALinearLayer) {
   EXPECT_ERROR(with_linear("  weights: [int4]\n", ""), "linear.weights: is missing");
   EXPECT_ERROR(with_linear("dtype: bf16", "dtype: bf16\nbatch: [1]"), "batch: is of attention");
   EXPECT_ERROR(with_linear("name: up", "name: up\n      bias: true"), "'bias' is not known");
+}
+
+TEST(Presets, LayersMayBeThoseOfExpertsAndHaveWeightsOfTheirOwn) {
+  const auto problems =
+      expand(parse_preset(with_linear("epilogue: geglu",
+                                      "epilogue: geglu\n      experts: 8\n      top_k: 2\n"
+                                      "      weights: [bf16]"),
+                          "p.yaml"));
+  ASSERT_EQ(problems.size(), 4U);
+  EXPECT_EQ(problems[0].text(), "experts/m8/n512/k256/geglu/bf16/e8x2");
+  EXPECT_EQ(problems[2].text(), "linear/m8/n256/k512/store/int4");
+  // One token of experts is a problem of any weights.
+  std::string one = with_linear("epilogue: geglu", "experts: 8\n      top_k: 2");
+  one.replace(one.find("[8, 16]"), 7, "[1]");
+  one.replace(one.find("int4"), 4, "bf16");
+  const auto alone = expand(parse_preset(one, "p.yaml"));
+  ASSERT_EQ(alone.size(), 1U);
+  EXPECT_EQ(alone[0].text(), "experts/m1/n512/k256/store/bf16/e8x2");
+
+  const auto wrong = [](const std::string& keys) { return with_linear("epilogue: geglu", keys); };
+  EXPECT_ERROR(wrong("top_k: 2"), "p.yaml:10: linear.layers[0].top_k: is of experts");
+  EXPECT_ERROR(wrong("experts: 8"), "linear.layers[0].top_k: is missing");
+  EXPECT_ERROR(wrong("experts: 300\n      top_k: 2"), "experts: 300 is not in 1 to 256");
+  EXPECT_ERROR(wrong("experts: 8\n      top_k: 9"), "top_k: 9 is not in 1 to 8");
+  EXPECT_ERROR(wrong("epilogue: logits\n      experts: 8\n      top_k: 2"),
+               "experts give no logits");
 }
 
 struct Shipped {
@@ -268,6 +295,8 @@ TEST(Presets, ThatAreShippedGiveTheProblemsOfTheirModels) {
        "linear/m16/n262144/k5376/logits/int4"},
       {"gemma4-12b-linear", 35, "linear/m8/n8192/k3840/store/bf16",
        "linear/m16/n262144/k3840/logits/int4"},
+      {"gemma4-26b-a4b-linear", 49, "linear/m8/n8192/k2816/store/bf16",
+       "linear/m16/n262144/k2816/logits/int4"},
   };
   for (const Shipped& shipped : all) {
     const Preset preset = read_preset(find_preset(shipped.name, preset_folders()));
@@ -279,15 +308,29 @@ TEST(Presets, ThatAreShippedGiveTheProblemsOfTheirModels) {
   }
 }
 
-// gemma4_sizes_test says that the model asks for these.
-TEST(Presets, OfLinearLayersHaveThoseOfTheirModel) {
+// Shapes of a preset's layers of these weights, as texts of 8 tokens have them.
+std::set<std::string> layers_of(const char* preset, const std::string& weights) {
   std::set<std::string> layers;
-  for (const Problem& problem :
-       expand(read_preset(find_preset("gemma4-31b-linear", preset_folders())))) {
-    const std::string text = problem.text();
-    layers.insert(text.substr(text.find("/n") + 1, text.rfind('/') - text.find("/n") - 1));
+  for (const Problem& problem : expand(read_preset(find_preset(preset, preset_folders())))) {
+    std::string text = problem.text();
+    const auto at = text.find("/" + weights);
+    if (at == std::string::npos) continue;
+    text.erase(at, weights.size() + 1);
+    layers.insert(text.substr(text.find("/n") + 1));
   }
-  EXPECT_EQ(layers,
+  return layers;
+}
+
+// gemma4_sizes_test says that the models ask for these.
+TEST(Presets, OfLinearLayersHaveThoseOfTheirModel) {
+  std::set<std::string> of_26b = {
+      "n8192/k2816/store",       "n9216/k2816/store",       "n2816/k4096/store",
+      "n2816/k8192/store",       "n2112/k2816/geglu",       "n2816/k2112/store",
+      "n704/k2816/geglu/e128x8", "n2816/k704/store/e128x8", "n262144/k2816/logits"};
+  EXPECT_EQ(layers_of("gemma4-26b-a4b-linear", "int4"), of_26b);
+  of_26b.insert("n128/k2816/logits");
+  EXPECT_EQ(layers_of("gemma4-26b-a4b-linear", "bf16"), of_26b);
+  EXPECT_EQ(layers_of("gemma4-31b-linear", "int4"),
             (std::set<std::string>{"n16384/k5376/store", "n18432/k5376/store", "n5376/k8192/store",
                                    "n5376/k16384/store", "n21504/k5376/geglu", "n5376/k21504/store",
                                    "n262144/k5376/logits"}));

@@ -47,8 +47,9 @@ TEST(ExpertsHost, StepsAreTheReferenceRoundedWhereTheModelRounds) {
 TEST(ExpertsHost, RefusesMoreTokensThanItsKernelTakes) {
   const HostBench bench;
   LoadedExperts loaded(*bench.device, *bench.compiler, {8, 16, 1, 8}, LinearEpilogue::kStore);
-  const ExpertsProblem problem({64, 64}, 2, {0}, 9, false, 1);
-  EXPECT_THROW(run_experts(*bench.device, loaded.of(problem, 1, 1), problem), InvalidArgument);
+  const ExpertsProblem problem(
+      {.out_features = 64, .in_features = 64, .num_experts = 2, .top_k = 1}, {0}, 9, 1);
+  EXPECT_THROW(run_experts(*bench.device, loaded.of(problem, 1), problem), InvalidArgument);
 }
 
 }  // namespace

@@ -63,6 +63,9 @@ TEST_P(LinearCompileTest, ExpertsSpillNothing) {
   expect_clean(compiler(),
                experts_source({16, 16, 2, 16}, LinearEpilogue::kGeglu, LinearWeights::kInt4),
                GetParam(), 255, stack_bytes);
+  expect_clean(compiler(),
+               experts_source({1, 48, 2, 16}, LinearEpilogue::kGeglu, LinearWeights::kInt4),
+               GetParam(), 128, stack_bytes);
   for (const int hidden : {2816, 8192}) {
     expect_clean(compiler(), expert_steps_source(hidden), GetParam(), 168);
   }

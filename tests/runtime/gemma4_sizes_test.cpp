@@ -17,7 +17,7 @@ namespace {
 
 using Gemma4SizesTest = Gemma4FakeTest;
 
-// The problems of linear layers that `warnings` say how to tune.
+// The problems of linear layers and of experts that `warnings` say how to tune.
 std::set<std::string> linear_layers_of(const std::vector<std::string>& warnings) {
   constexpr std::string_view kFlag = "--problem '";
   std::set<std::string> problems;
@@ -25,31 +25,52 @@ std::set<std::string> linear_layers_of(const std::vector<std::string>& warnings)
     const std::size_t at = warning.find(kFlag);
     if (at == std::string::npos) continue;
     const std::string text = warning.substr(at + kFlag.size());
-    if (text.starts_with("linear/")) problems.insert(text.substr(0, text.find('\'')));
+    if (is_linear_family(text.substr(0, text.find('/')))) {
+      problems.insert(text.substr(0, text.find('\'')));
+    }
   }
   return problems;
 }
 
-// The preset gemma4-31b-linear lists the same ones.
-TEST_F(Gemma4SizesTest, TheLargestModelAsksForEachOfItsLinearLayersOnce) {
-  const char* const kLayers[] = {"n16384/k5376/store",  "n18432/k5376/store", "n5376/k8192/store",
-                                 "n5376/k16384/store",  "n21504/k5376/geglu", "n5376/k21504/store",
-                                 "n262144/k5376/logits"};
-  const auto config = ModelConfig::from_file(test_data("gemma4-configs") / "31b-newer.json");
-  for (const LinearWeights weights : {LinearWeights::kBf16, LinearWeights::kInt4}) {
-    std::set<std::string> expected;
-    for (const char* layer : kLayers) {
-      for (const int tokens : {1, 8, 16}) {
-        if (!is_linear_token_block(tokens, weights)) continue;
-        expected.insert(fmt::format("linear/m{}/{}/{}", tokens, layer, name_of(weights)));
-      }
-    }
+struct LinearSize {
+  const char* config;
+  std::vector<const char*> layers;
+};
+
+// The presets gemma4-31b-linear and gemma4-26b-a4b-linear list the same ones.
+TEST_F(Gemma4SizesTest, AModelAsksForEachOfItsLinearLayersOnce) {
+  const std::vector<LinearSize> sizes = {
+      {"31b-newer.json",
+       {"linear/m8/n16384/k5376/store/bf16", "linear/m8/n18432/k5376/store/bf16",
+        "linear/m8/n5376/k8192/store/bf16", "linear/m8/n5376/k16384/store/bf16",
+        "linear/m8/n21504/k5376/geglu/bf16", "linear/m8/n5376/k21504/store/bf16",
+        "linear/m8/n262144/k5376/logits/bf16"}},
+      {"26b-a4b-newer.json",
+       {"linear/m8/n8192/k2816/store/bf16", "linear/m8/n9216/k2816/store/bf16",
+        "linear/m8/n2816/k4096/store/bf16", "linear/m8/n2816/k8192/store/bf16",
+        "linear/m8/n2112/k2816/geglu/bf16", "linear/m8/n2816/k2112/store/bf16",
+        "linear/m8/n128/k2816/logits/bf16", "experts/m8/n704/k2816/geglu/bf16/e128x8",
+        "experts/m8/n2816/k704/store/bf16/e128x8", "linear/m8/n262144/k2816/logits/bf16"}}};
+  for (const auto& [name, layers] : sizes) {
+    const auto config = ModelConfig::from_file(test_data("gemma4-configs") / name);
     warnings.clear();
-    Gemma4ModelOptions options;
-    options.attention = {.max_tokens = 64, .max_prefill = 16, .max_verify = 2};
-    options.weights = weights;
-    const Gemma4Model model = Gemma4Model::random(engine(), config, options, 1);
-    EXPECT_EQ(linear_layers_of(warnings), expected);
+    std::set<std::string> expected;  // of both; an engine asks for the router's once
+    for (const LinearWeights weights : {LinearWeights::kBf16, LinearWeights::kInt4}) {
+      for (const char* layer : layers) {
+        LinearShape shape = Problem::parse(layer).linear;
+        const bool is_router = shape.out_features == config.num_experts;
+        shape.weights = is_router ? LinearWeights::kBf16 : weights;
+        for (const int tokens : {1, 8, 16}) {
+          if (!shape.is_problem_of(tokens)) continue;
+          expected.insert(Problem::of_linear(tokens, shape).text());
+        }
+      }
+      Gemma4ModelOptions options;
+      options.attention = {.max_tokens = 64, .max_prefill = 16, .max_verify = 2};
+      options.weights = weights;
+      const Gemma4Model model = Gemma4Model::random(engine(), config, options, 1);
+    }
+    EXPECT_EQ(linear_layers_of(warnings), expected) << name;
   }
 }
 

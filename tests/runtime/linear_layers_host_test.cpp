@@ -57,7 +57,8 @@ class LinearLayersHostTest : public HostCompilerTest {
     Winner winner;
     winner.problem = problem;
     winner.candidate = candidate;
-    winner.toolchain = toolchain_of(known_family("linear"), info.arch, compiler().version());
+    winner.toolchain =
+        toolchain_of(known_family(candidate.family), info.arch, compiler().version());
     winner.binary = compiler().compile(variant_source(candidate.variant(problem)), info.arch);
     winner.admission.reference = "none";
     winner.method = kTimingMethod;
@@ -147,6 +148,56 @@ TEST_F(LinearLayersHostTest, ServesTheWinnerOfItsShapeWithTheBitsOfTheDefault) {
   EXPECT_TRUE(symbols.begin()->starts_with("linear_bf16_store_m8")) << *symbols.begin();
   EXPECT_THROW(run(layers, {8, 8, LinearEpilogue::kSwiglu}, 1), InvalidArgument);
   EXPECT_EQ(engine.counters().late_prepares, 0u);
+}
+
+// One token has a winner of its own, whatever the weights.
+TEST_F(LinearLayersHostTest, ServesTheWinnersOfExperts) {
+  const LinearShape shape{24, 40, LinearEpilogue::kGeglu, LinearWeights::kBf16, 4, 2};
+  const Problem alone = Problem::of_linear(1, shape);
+  open();
+  const DeviceInfo info = device_->info();
+  const Candidate other = Candidate::parse("experts/m8n16s3w8/x1");
+  ASSERT_NE(other, default_candidate(alone, info));
+  store_winner(alone, other);
+  Engine& engine = open();
+  const std::array shapes = {shape};
+  const LinearLayers layers(engine, shapes);
+  EXPECT_EQ(engine.counters().exact, 1u);
+  EXPECT_EQ(engine.counters().defaults, 2u);
+  const DeviceMem weights = noise(std::size_t{1} * shape.all_weight_rows() * shape.in_features);
+  const DeviceMem input = noise(std::size_t{2} * shape.in_features);
+  const std::vector<int> entries = {1, 3};
+  const DeviceMem chosen = expert_list(*device_, entries, nullptr);
+  const auto run_tokens = [&](int num_tokens, Symbols* symbols) {
+    std::vector<std::uint16_t> out(entries.size() * num_tokens * shape.out_features);
+    const DeviceMem out_memory = device_->allocate(out.size() * kBytesPerElement);
+    *symbols = device_->launched_by([&] {
+      layers.run(shape,
+                 {.weights = weights.ptr(),
+                  .input = input.ptr(),
+                  .out = out_memory.ptr(),
+                  .num_tokens = num_tokens,
+                  .chosen = chosen.ptr(),
+                  .most_entries = static_cast<int>(entries.size())},
+                 nullptr);
+    });
+    device_->copy_to_host(std::as_writable_bytes(std::span(out)), out_memory.ptr(), nullptr);
+    return out;
+  };
+  Symbols symbols;
+  const auto one = run_tokens(1, &symbols);
+  EXPECT_EQ(symbols, Symbols{"experts_bf16_geglu_m8n16s3w8"});
+  const auto two = run_tokens(2, &symbols);
+  EXPECT_NE(symbols, Symbols{"experts_bf16_geglu_m8n16s3w8"});
+  const auto row_of = [&](const std::vector<std::uint16_t>& out, int row) {
+    return std::vector(out.begin() + row * shape.out_features,
+                       out.begin() + (row + 1) * shape.out_features);
+  };
+  EXPECT_EQ(row_of(one, 0), row_of(two, 0));  // of expert 1
+  EXPECT_EQ(row_of(one, 1), row_of(two, 2));  // of expert 3
+  EXPECT_NE(row_of(one, 0), row_of(one, 1));
+  // Layers of another kind are not taken in their place.
+  EXPECT_THROW(run(layers, {24, 40, LinearEpilogue::kGeglu}, 2), InvalidArgument);
 }
 
 TEST_F(LinearLayersHostTest, LoadsAKernelOnceForAllItsShapes) {

@@ -95,8 +95,18 @@ TEST(ModelConfig, EverySizeFitsTheKernels) {
     if (config.num_experts == 0) continue;
     EXPECT_NO_THROW(route_chunks(config.num_experts, config.top_k_experts));
     const int width = config.expert_intermediate_size;
-    EXPECT_NO_THROW(plan_experts({width, hidden, LinearEpilogue::kGeglu}, kLinear, 132, 8));
-    EXPECT_NO_THROW(plan_experts({hidden, width}, kLinear, 132, 8));
+    LinearShape experts{width,
+                        hidden,
+                        LinearEpilogue::kGeglu,
+                        LinearWeights::kBf16,
+                        config.num_experts,
+                        config.top_k_experts};
+    EXPECT_NO_THROW(Problem::of_linear(1, experts).validate());
+    EXPECT_NO_THROW(plan_linear(experts, kLinear, 132));
+    experts.epilogue = LinearEpilogue::kStore;
+    std::swap(experts.out_features, experts.in_features);
+    EXPECT_NO_THROW(Problem::of_linear(1, experts).validate());
+    EXPECT_NO_THROW(plan_linear(experts, kLinear, 132));
   }
 }
 

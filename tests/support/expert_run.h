@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <set>
 #include <span>
 #include <vector>
 
-#include "jit/experts.h"
+#include "jit/linear.h"
+#include "templates/expert_plan.h"
 #include "tests/support/model_run.h"
 
 namespace attune {
@@ -103,27 +105,26 @@ inline void expect_right_routes(Device& device, const Kernel& kernel, int num_ex
 
 // Entries of a group: every one with all tokens, as the kernel has them.
 struct ExpertsProblem {
-  ExpertsProblem(const LinearShape& of, int experts, std::vector<int> entries, int tokens,
-                 bool input_per_entry, unsigned seed)
+  ExpertsProblem(const LinearShape& of, std::vector<int> entries, int tokens, unsigned seed)
       : shape(of),
-        num_experts(experts),
         chosen(std::move(entries)),
         num_tokens(tokens),
-        has_input_per_entry(input_per_entry),
-        weights(random_bf16(std::size_t(experts) * of.weight_rows() * of.in_features, seed, 0.1)),
+        weights(random_bf16(std::size_t(of.all_weight_rows()) * of.in_features, seed, 0.1)),
         input(random_bf16(
-            std::size_t(input_per_entry ? chosen.size() : 1) * tokens * of.in_features, seed + 1)) {
-  }
+            std::size_t(of.has_input_per_expert() ? chosen.size() : 1) * tokens * of.in_features,
+            seed + 1)) {}
 
   // What one entry is: a linear layer.
   LinearProblem entry(int idx) const {
-    LinearProblem one(shape, num_tokens, 1);
+    LinearShape alone = shape;
+    alone.num_experts = alone.top_k = 0;
+    LinearProblem one(alone, num_tokens, 1);
     const std::size_t matrix = std::size_t(shape.weight_rows()) * shape.in_features;
     const std::size_t rows = std::size_t(num_tokens) * shape.in_features;
     const auto from = weights.begin() + static_cast<std::ptrdiff_t>(matrix * chosen[idx]);
     one.weights.assign(from, from + static_cast<std::ptrdiff_t>(matrix));
     const auto x =
-        input.begin() + static_cast<std::ptrdiff_t>(has_input_per_entry ? rows * idx : 0);
+        input.begin() + static_cast<std::ptrdiff_t>(shape.has_input_per_expert() ? rows * idx : 0);
     one.input.assign(x, x + static_cast<std::ptrdiff_t>(rows));
     if (shape.weights == LinearWeights::kInt4) one.pack();
     return one;
@@ -142,10 +143,8 @@ struct ExpertsProblem {
   }
 
   LinearShape shape;
-  int num_experts;
   std::vector<int> chosen;
   int num_tokens;
-  bool has_input_per_entry;
   std::vector<std::uint16_t> weights, input;
 };
 
@@ -157,46 +156,42 @@ struct LoadedExperts {
     experts.config = config;
     experts.kernel = on.kernel(module, source.symbols.front(), experts_smem_bytes(config, weights));
   }
-  const ExpertsKernel& of(const ExpertsProblem& problem, int num_sms, int num_entries) {
+  const LinearKernel& of(const ExpertsProblem& problem, int num_sms) {
     experts.shape = problem.shape;
-    experts.num_experts = problem.num_experts;
-    experts.plan = plan_experts(problem.shape, experts.config, num_sms, num_entries);
+    experts.plan = plan_linear(problem.shape, experts.config, num_sms);
     return experts;
   }
   Source source;
   Module module;
-  ExpertsKernel experts;
+  LinearKernel experts;
 };
 
 // bf16 [entries, num_tokens, out_features]; entries that nobody chose stay as they were.
-inline std::vector<std::uint16_t> run_experts(Device& device, const ExpertsKernel& kernel,
+inline std::vector<std::uint16_t> run_experts(Device& device, const LinearKernel& kernel,
                                               const ExpertsProblem& problem) {
   const int num_entries = static_cast<int>(problem.chosen.size());
   std::vector<unsigned char> packed(16);
   if (problem.shape.weights == LinearWeights::kInt4) {
-    packed = reference_int4(problem.weights, problem.num_experts * problem.shape.weight_rows(),
-                            problem.shape.in_features)
-                 .bytes;
+    packed =
+        reference_int4(problem.weights, problem.shape.all_weight_rows(), problem.shape.in_features)
+            .bytes;
   }
-  std::vector<int> list = {num_entries};
-  list.insert(list.end(), problem.chosen.begin(), problem.chosen.end());
-  const DeviceArray<int> chosen(device, std::span<const int>(list));
+  const DeviceMem chosen = expert_list(device, problem.chosen, nullptr);
   const DeviceArray<std::uint16_t> weights(device, problem.weights);
   const DeviceArray<unsigned char> packed_weights(device, packed);
   const DeviceArray<std::uint16_t> input(device, problem.input);
   const std::size_t used =
       std::size_t(num_entries) * problem.num_tokens * problem.shape.out_features;
   const DeviceArray<std::uint16_t> out(device, used + 64, kModelPoison);
-  launch_experts(device, kernel,
-                 {.weights = problem.shape.weights == LinearWeights::kInt4 ? packed_weights.ptr()
-                                                                           : weights.ptr(),
-                  .input = input.ptr(),
-                  .out = out.ptr(),
-                  .chosen = chosen.ptr(),
-                  .num_tokens = problem.num_tokens,
-                  .most_entries = num_entries,
-                  .has_input_per_entry = problem.has_input_per_entry},
-                 nullptr);
+  launch_linear(device, kernel,
+                {.weights = problem.shape.weights == LinearWeights::kInt4 ? packed_weights.ptr()
+                                                                          : weights.ptr(),
+                 .input = input.ptr(),
+                 .out = out.ptr(),
+                 .num_tokens = problem.num_tokens,
+                 .chosen = chosen.ptr(),
+                 .most_entries = num_entries},
+                nullptr);
   std::vector<std::uint16_t> words = out.read();
   for (std::size_t i = used; i < words.size(); ++i) EXPECT_EQ(words[i], kModelPoison);
   words.resize(used);
@@ -221,17 +216,15 @@ inline void expect_right_experts(Device& device, const Compiler& compiler,
                                  const KernelConfig& config, LinearWeights weights) {
   for (const auto epilogue : {LinearEpilogue::kGeglu, LinearEpilogue::kStore}) {
     LoadedExperts loaded(device, compiler, config, epilogue, weights);
-    const bool is_down = epilogue == LinearEpilogue::kStore;
     unsigned seed = 1;
     for (const auto& [out, in] : {std::pair(72, 64), std::pair(41, 584)}) {
       for (const int num_sms : {2, 40}) {
         for (const std::vector<int>& chosen : {std::vector{3}, {0, 2, 3, 4, 6}}) {
           SCOPED_TRACE(testing::Message() << loaded.source.symbols.front() << " " << out << "x"
                                           << in << " " << num_sms << " SMs, " << chosen.size());
-          const ExpertsProblem problem({out, in, epilogue, weights}, 7, chosen,
-                                       std::max(1, config.block_m - 1), is_down, seed++);
-          expect_right_experts(problem,
-                               run_experts(device, loaded.of(problem, num_sms, 2), problem));
+          const ExpertsProblem problem({out, in, epilogue, weights, 7, 2}, chosen,
+                                       std::max(1, config.block_m - 1), seed++);
+          expect_right_experts(problem, run_experts(device, loaded.of(problem, num_sms), problem));
           if (testing::Test::HasFailure()) return;
         }
       }
@@ -242,20 +235,30 @@ inline void expect_right_experts(Device& device, const Compiler& compiler,
 // A token's bits are those it has alone, whatever config, tiles, other tokens and other entries.
 inline void expect_bits_of_a_token(Device& device, const Compiler& compiler,
                                    LinearWeights weights) {
-  const LinearShape shape{77, 1288, LinearEpilogue::kStore, weights};
-  const ExpertsProblem all(shape, 6, {0, 1, 4, 5}, 16, true, 3);
-  LoadedExperts many(device, compiler, {16, 32, 1, linear_warps(weights)}, shape.epilogue, weights);
-  LoadedExperts few(device, compiler, {8, 16, 2, linear_warps(weights)}, shape.epilogue, weights);
-  const auto expected = run_experts(device, many.of(all, 3, 4), all);
+  const LinearShape shape{77, 1288, LinearEpilogue::kStore, weights, 6, 4};
+  const ExpertsProblem all(shape, {0, 1, 4, 5}, 16, 3);
+  const int num_warps = linear_warps(weights);
+  LoadedExperts many(device, compiler, {16, 32, 1, num_warps}, shape.epilogue, weights);
+  LoadedExperts few(device, compiler, {8, 16, 2, num_warps}, shape.epilogue, weights);
+  std::vector<LoadedExperts*> loaded = {&few};
+  std::optional<LoadedExperts> alone;
+  if (is_linear_token_block(1, weights)) {
+    loaded.push_back(&alone.emplace(device, compiler, KernelConfig{1, 48, 2, num_warps},
+                                    shape.epilogue, weights));
+  }
+  const auto expected = run_experts(device, many.of(all, 3), all);
   for (const int token : {0, 7, 15}) {
     ExpertsProblem one = all.token(token);
     one.chosen = {4};
+    one.shape.top_k = 1;
     const auto x = one.input.begin() + 2 * shape.in_features;
     one.input = std::vector<std::uint16_t>(x, x + shape.in_features);
-    const auto bits = run_experts(device, few.of(one, 7, 1), one);
-    EXPECT_TRUE(std::equal(bits.begin(), bits.end(),
-                           expected.begin() + (2 * 16 + token) * shape.out_features))
-        << token;
+    for (LoadedExperts* kernel : loaded) {
+      const auto bits = run_experts(device, kernel->of(one, 7), one);
+      EXPECT_TRUE(std::equal(bits.begin(), bits.end(),
+                             expected.begin() + (2 * 16 + token) * shape.out_features))
+          << token;
+    }
   }
 }
 

@@ -73,6 +73,11 @@ inline Mutations<Problem> linear_problem_mutations() {
           {"linear", "epilogue", [](Problem& p) { p.linear.epilogue = LinearEpilogue::kGeglu; }},
           {"linear", "weights", [](Problem& p) { p.linear.weights = LinearWeights::kInt4; }}};
 }
+// What "experts/m8/n512/k256/store/bf16/e128x8" has beside them.
+inline Mutations<Problem> expert_problem_mutations() {
+  return {{"linear", "experts", [](Problem& p) { p.linear.num_experts = 64; }},
+          {"linear", "top_k", [](Problem& p) { p.linear.top_k = 4; }}};
+}
 
 inline Mutations<Toolchain> toolchain_mutations() {
   return {{"template_digest", "", [](Toolchain& t) { t.template_digest = digest_of("edited"); }},

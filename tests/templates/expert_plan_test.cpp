@@ -1,5 +1,10 @@
 #include "templates/expert_plan.h"
 
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "common/error.h"
@@ -17,10 +22,13 @@ int busiest(const LinearPlan& plan, int num_entries) {
 
 TEST(ExpertPlan, TilesCoverAnExpertAndDifferByOneOutputAtMost) {
   for (const int out : {1, 23, 24, 25, 72, 704, 2816}) {
-    for (const int num_entries : {1, 2, 8}) {
+    for (const int top_k : {1, 2, 8}) {
       for (const int num_sms : {1, 7, 132}) {
         for (const auto epilogue : {LinearEpilogue::kGeglu, LinearEpilogue::kStore}) {
-          const LinearPlan plan = plan_experts({out, 64, epilogue}, kConfig, num_sms, num_entries);
+          const LinearPlan plan =
+              plan_linear({out, 64, epilogue, LinearWeights::kBf16, 128, top_k}, kConfig, num_sms);
+          EXPECT_EQ(plan.launch.grid.x, static_cast<unsigned>(num_sms));
+          EXPECT_EQ(plan.launch.smem_bytes, experts_smem_bytes(kConfig, LinearWeights::kBf16));
           const int all = plan.num_passes * plan.outputs_per_pass;
           EXPECT_GE(all, out);
           EXPECT_LT(all - out, plan.num_passes) << "a tile would have two outputs less";
@@ -34,9 +42,12 @@ TEST(ExpertPlan, TilesCoverAnExpertAndDifferByOneOutputAtMost) {
 
 // Cut as finely as slots need, 8 experts of 26B-A4B would leave a tenth of an H200 idle.
 TEST(ExpertPlan, TilesKeepAllSmsBusy) {
-  const LinearPlan gate_up = plan_experts({704, 2816, LinearEpilogue::kGeglu}, kConfig, 132, 8);
+  const auto bf16 = LinearWeights::kBf16;
+  const LinearPlan gate_up =
+      plan_linear({704, 2816, LinearEpilogue::kGeglu, bf16, 128, 8}, kConfig, 132);
   EXPECT_LE(busiest(gate_up, 8), 1.04 * 8 * 704 / 132);
-  const LinearPlan down = plan_experts({2816, 704}, kConfig, 132, 8);
+  const LinearPlan down =
+      plan_linear({2816, 704, LinearEpilogue::kStore, bf16, 128, 8}, kConfig, 132);
   EXPECT_LE(busiest(down, 8), 1.04 * 8 * 2816 / 132);
 }
 
@@ -48,6 +59,25 @@ TEST(ExpertPlan, GroupsHaveNoMoreEntriesThanTheirTokensChoose) {
   EXPECT_EQ(most_expert_entries(15, 128, 8), 120);
   EXPECT_EQ(most_expert_entries(512, 128, 8), 128);
   EXPECT_EQ(most_expert_entries(512, 256, 8), 128);
+}
+
+// Of 128, where each token chooses any 8 alike: 128 * (1 - (15/16)^tokens).
+TEST(ExpertPlan, TypicalEntriesAreThoseThatTokensChooseOnAverage) {
+  const LinearShape shape{.out_features = 704, .in_features = 2816, .num_experts = 128, .top_k = 8};
+  for (const auto& [tokens, num_entries] : {std::pair(1, 8), {8, 52}, {16, 82}}) {
+    const std::vector<int> entries = typical_entries(shape, tokens);
+    EXPECT_EQ(entries.size(), static_cast<std::size_t>(num_entries));
+    EXPECT_EQ(std::set<int>(entries.begin(), entries.end()).size(), entries.size());
+    EXPECT_TRUE(std::is_sorted(entries.begin(), entries.end()));
+    EXPECT_EQ(entries.front(), 0);
+    EXPECT_EQ(entries.back(), 127);
+  }
+  LinearShape all = shape;
+  all.num_experts = all.top_k = 3;
+  EXPECT_EQ(typical_entries(all, 16), (std::vector<int>{0, 1, 2}));
+  all.num_experts = all.top_k = 1;
+  EXPECT_EQ(typical_entries(all, 1), std::vector<int>{0});
+  EXPECT_EQ(typical_entries({704, 2816}, 8), std::vector<int>{0});  // no experts
 }
 
 TEST(ExpertPlan, RefusesWhatTheRouterDoesNotAdmit) {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "common/error.h"
+#include "templates/expert_params.h"
 
 namespace attune {
 namespace {
@@ -377,11 +378,28 @@ TEST(Families, ComputeAttentionOrLinearLayers) {
   const Family& of_linear = families_of(Op::kLinear).front();
   EXPECT_EQ(of_linear.name, "linear");
   for (const Op op : {Op::kDecode, Op::kVerify, Op::kPrefill}) {
-    EXPECT_EQ(families_of(op).size() + 1, families().size());
+    EXPECT_EQ(families_of(op).size() + 2, families().size());
     for (const Family& family : families_of(op)) EXPECT_FALSE(family.is_linear()) << family.name;
   }
   EXPECT_NE(of_linear.supports(attention, {8, 48, 2, 8})->detail.find("a family of linear layers"),
             std::string::npos);
+  const Family& of_experts = families_of(Op::kExperts).front();
+  EXPECT_EQ(families_of(Op::kExperts).size(), 1u);
+  EXPECT_EQ(of_experts.name, "experts");
+  const Problem experts = Problem::parse("experts/m8/n64/k64/geglu/int4/e8x2");
+  EXPECT_FALSE(of_experts.supports(experts, {8, 48, 2, 16}));
+  EXPECT_NE(of_experts.supports(linear, {8, 48, 2, 16})->detail.find("a family of experts"),
+            std::string::npos);
+  EXPECT_NE(of_linear.supports(experts, {8, 48, 2, 16})->detail.find("a family of linear layers"),
+            std::string::npos);
+  // One token of bf16 rows is multiplied by the kernel of eight.
+  const Problem alone = Problem::parse("experts/m1/n64/k64/geglu/bf16/e8x2");
+  EXPECT_EQ(of_experts.configs(alone).front().block_m, 8);
+  EXPECT_FALSE(of_experts.supports(alone, {8, 48, 2, 8}));
+  EXPECT_EQ(of_experts.smem_bytes_of(alone, {8, 48, 2, 8}),
+            experts_smem_bytes({8, 48, 2, 8}, LinearWeights::kBf16));
+  EXPECT_EQ(Variant::parse("experts/int4/geglu/m8n48s2w16").text(),
+            "experts/int4/geglu/m8n48s2w16");
   EXPECT_NE(find_family("splitkv")->supports(linear, {16, 32, 2, 4})->detail.find("of attention"),
             std::string::npos);
 }

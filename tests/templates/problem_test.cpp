@@ -125,6 +125,32 @@ TEST(ProblemText, SpellsLinearLayers) {
   }
 }
 
+TEST(ProblemText, SpellsLayersOfExperts) {
+  const Problem problem = Problem::parse("experts/m8/n704/k2816/geglu/int4/e128x8");
+  EXPECT_EQ(problem.op, Op::kExperts);
+  EXPECT_TRUE(problem.is_linear());
+  EXPECT_EQ(problem.linear,
+            (LinearShape{704, 2816, LinearEpilogue::kGeglu, LinearWeights::kInt4, 128, 8}));
+  EXPECT_EQ(Problem::of_linear(8, problem.linear), problem);
+  for (const char* text :
+       {"experts/m1/n704/k2816/geglu/bf16/e128x8", "experts/m16/n262144/k8/store/int4/e256x32",
+        "experts/m8/n1/k8/store/bf16/e1x1"}) {
+    EXPECT_EQ(Problem::parse(text).text(), text);
+  }
+  expect_parse_error("experts/m8/n64/k64/store/bf16", "experts is missing");
+  expect_parse_error("experts/m8/n64/k64/store/bf16/x", "experts is expected as e<number>");
+  expect_parse_error("experts/m8/n64/k64/store/bf16/e8", "experts='8' is not <experts>x<top_k>");
+  expect_parse_error("experts/m8/n64/k64/store/bf16/e8x", "top_k='' is not a number");
+  expect_parse_error("experts/m8/n64/k64/store/bf16/e0x0", "experts are at least 1");
+  expect_parse_error("experts/m8/n64/k64/store/bf16/e257x8", "experts are e<1 to 256>x<1 to 32>");
+  expect_parse_error("experts/m8/n64/k64/store/bf16/e4x5", "no more chosen than there are");
+  expect_parse_error("experts/m8/n64/k64/store/bf16/e64x33", "experts are e<1 to 256>");
+  expect_parse_error("experts/m8/n64/k64/logits/bf16/e8x2", "experts give no logits");
+  expect_parse_error("experts/m8/n262145/k8/store/bf16/e256x8", "2^26 at most");
+  expect_parse_error("experts/m4/n64/k64/store/bf16/e8x2", "of packed rows and of experts also m1");
+  expect_parse_error("linear/m8/n64/k64/store/bf16/e8x2", "'e8x2' is left over");
+}
+
 TEST(ProblemText, NamesTheSegmentOfALinearLayer) {
   expect_parse_error("linear", "tokens is missing");
   expect_parse_error("linear/m8", "out_features is missing");
@@ -140,7 +166,7 @@ TEST(ProblemText, NamesTheSegmentOfALinearLayer) {
   expect_parse_error("linear/m8/n64/k64/store/bf16/x", "'x' is left over");
   expect_parse_error("linear/m08/n64/k64/store/bf16", "the canonical form is");
   expect_parse_error("linear/m4/n64/k64/store/bf16", "tokens are m8 or m16");
-  expect_parse_error("linear/m1/n64/k64/store/bf16", "of packed rows also m1");
+  expect_parse_error("linear/m1/n64/k64/store/bf16", "of packed rows and of experts also m1");
   expect_parse_error("linear/m8/n0/k64/store/bf16", "out_features is n1 to n2^20");
   expect_parse_error("linear/m8/n1048577/k64/store/bf16", "out_features is n1 to n2^20");
   expect_parse_error("linear/m8/n64/k4/store/bf16", "in_features is k8 to k2^20");
@@ -280,6 +306,11 @@ TEST(ProblemValidate, RefusesFieldsOfTheOtherKind) {
     mutate(mixed);
     expect_invalid(mixed, "a linear layer has nothing of attention");
   }
+  Problem experts = Problem::parse("experts/m8/n64/k64/store/bf16/e8x2");
+  experts.op = Op::kLinear;
+  expect_invalid(experts, "experts are at least 1, and of op experts");
+  experts.linear.num_experts = 0;  // top_k alone
+  expect_invalid(experts, "experts are at least 1, and of op experts");
 }
 
 TEST(ProblemValidate, RefusesARingWithoutAWindow) {

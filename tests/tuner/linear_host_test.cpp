@@ -59,14 +59,18 @@ std::string verdict(const HostBench& bench, CandidateVerifier& verifier, const P
 // More rows than repeat, a last panel that is not whole, CTAs of unequal shares.
 TEST(LinearVerify, AdmitsTheTemplateOfEveryEpilogue) {
   const HostBench bench({.target = checked_target()});
-  for (const char* text : {"linear/m8/n301/k328/store/bf16", "linear/m16/n150/k264/geglu/int4",
-                           "linear/m8/n150/k72/swiglu/bf16", "linear/m16/n301/k520/logits/bf16"}) {
+  for (const char* text :
+       {"linear/m8/n301/k328/store/bf16", "linear/m16/n150/k264/geglu/int4",
+        "linear/m8/n150/k72/swiglu/bf16", "linear/m16/n301/k520/logits/bf16",
+        "experts/m8/n41/k328/geglu/bf16/e12x3", "experts/m1/n72/k264/store/int4/e12x3"}) {
     const Problem problem = Problem::parse(text);
     const auto verifier = make_verifier(*bench.device, problem, 1);
     // Packed rows for 16 tokens have room for 16 of them in a slot.
     const int block_n = problem.linear_tokens == kMaxLinearTokens ? 16 : 32;
     const Candidate candidate{
-        "linear", {problem.linear_tokens, block_n, 2, linear_warps(problem.linear.weights)}, 1};
+        std::string(name_of(problem.op)),
+        {problem.linear_tokens, block_n, 2, linear_warps(problem.linear.weights)},
+        1};
     EXPECT_EQ(verdict(bench, *verifier, problem, candidate), "right") << text;
     EXPECT_EQ(verifier->flops(), 3 * problem_flops(problem, 1));
   }
@@ -77,6 +81,7 @@ struct PlantedBug {
   const char* from;
   const char* to;
   const char* words;
+  const char* file = kTemplate;
 };
 
 TEST(LinearVerify, RejectsWrongKernels) {
@@ -97,13 +102,23 @@ TEST(LinearVerify, RejectsWrongKernels) {
       // The number of tokens decides the order of a sum.
       {"linear/m8/n301/k328/logits/bf16", "    const float sum = add_up(row);",
        "    float sum = add_up(row);\n    if (p.num_tokens == 1) sum = sum + 1e-7f;",
-       "wrong_result: tokens=1 the first token has other bits"}};
+       "wrong_result: tokens=1 the first token has other bits"},
+      // 11 of 12 experts, all but the last one first to last: another one's weights, another one's x, and the
+      // list from its length on.
+      {"experts/m8/n41/k328/geglu/bf16/e12x3", "chosen[i] = p.chosen[i];",
+       "chosen[i] = p.chosen[i] - (i == 5 ? 1 : 0);",
+       "wrong_result: tokens=8 expert=4 token=0 output=0", "templates/experts.cuh"},
+      {"experts/m8/n41/k328/store/bf16/e12x3", "entry_of(place.pass) * params.input_rows",
+       "0 * params.input_rows", "wrong_result: tokens=8 expert=1 token=0 output=0",
+       "templates/experts.cuh"},
+      {"experts/m8/n41/k328/geglu/bf16/e12x3", "experts(chosen + 1)", "experts(chosen)",
+       "wrong_result: tokens=8 expert=0", "templates/experts.cuh"}};
   for (const PlantedBug& bug : bugs) {
     const Problem problem = Problem::parse(bug.problem);
     const auto verifier = make_verifier(*bench.device, problem, 1);
-    const std::string text =
-        verdict(bench, *verifier, problem, Candidate::parse("linear/m8n16s2w8/x1"),
-                [&](Planted* kernel) { kernel->change(kTemplate, bug.from, bug.to); });
+    const std::string text = verdict(
+        bench, *verifier, problem, {std::string(name_of(problem.op)), parse_config("m8n16s2w8"), 1},
+        [&](Planted* kernel) { kernel->change(bug.file, bug.from, bug.to); });
     EXPECT_TRUE(text.starts_with(bug.words)) << bug.to << ": " << text;
   }
 }
@@ -170,7 +185,8 @@ TEST_F(LinearTuneTest, StoresTheFastestRightOneAndWhyTheOthersAreNot) {
   IsolatedMeasure measure(measure_options, device);
   const auto store = TuneStore::open_in_memory();
 
-  const Problem problem = Problem::parse("linear/m8/n64/k64/store/int4");
+  // That of a linear layer alone is tuned by the command's test.
+  const Problem problem = Problem::parse("experts/m8/n64/k64/store/int4/e4x2");
   const auto kept = candidate_space(problem, device).kept;
   ASSERT_GE(kept.size(), 2u);
   const Candidate wrong =
@@ -182,7 +198,7 @@ TEST_F(LinearTuneTest, StoresTheFastestRightOneAndWhyTheOthersAreNot) {
   EXPECT_EQ(report.num_timed, kept.size() - 1);
 
   const Toolchain toolchain =
-      toolchain_of(known_family("linear"), device.arch, compiles.compiler_version());
+      toolchain_of(known_family("experts"), device.arch, compiles.compiler_version());
   const auto hit = store->find_winner(device, problem, toolchain, kTimingMethod);
   ASSERT_TRUE(hit && hit->is_exact());
   EXPECT_NE(hit->winner.candidate, wrong);

@@ -144,6 +144,27 @@ TEST(LinearSpace, AQuickTuneHasTheMostPromisingAndTheDefault) {
   EXPECT_EQ(order.front().config.block_n, 80);  // the fewest passes
 }
 
+TEST(LinearSpace, ExpertsHaveRoomForTheirListBesideTheSlots) {
+  const DeviceInfo device = architecture_limits("sm_90a");
+  for (const char* text :
+       {"experts/m1/n704/k2816/geglu/bf16/e128x8", "experts/m8/n704/k2816/geglu/bf16/e128x8",
+        "experts/m16/n2816/k704/store/bf16/e128x8", "experts/m1/n704/k2816/geglu/int4/e128x8",
+        "experts/m8/n2816/k704/store/int4/e128x8", "experts/m16/n704/k2816/geglu/int4/e128x8"}) {
+    const Problem problem = Problem::parse(text);
+    const std::set<std::string> kept = kept_of(problem, device);
+    EXPECT_EQ(kept.count(default_candidate(problem, device).text()), 1u) << text;
+    EXPECT_LE(kept.size(), 20u) << text;
+    for (const std::string& one : kept) EXPECT_TRUE(one.starts_with("experts/")) << one;
+  }
+  const Problem gate_up = Problem::parse("experts/m8/n704/k2816/geglu/bf16/e128x8");
+  EXPECT_EQ(default_candidate(gate_up, device).text(), "experts/m8n48s3w8/x1");
+  // Where the slots alone would fill the shared memory there is a smaller one.
+  DeviceInfo small = device;
+  small.max_smem_per_block_bytes = linear_smem_bytes({8, 48, 3, 8}, LinearWeights::kBf16);
+  EXPECT_EQ(default_candidate(gate_up, small).text(), "experts/m8n48s2w8/x1");
+  EXPECT_EQ(default_candidate(kGeglu, small).text(), "linear/m8n48s3w8/x1");
+}
+
 TEST(LinearSpace, KernelsAreOfTheEpilogueNotOfTheShape) {
   const Candidate candidate = Candidate::parse("linear/m8n48s2w8/x1");
   const auto variant_of = [&](const char* text) {
@@ -159,6 +180,13 @@ TEST(LinearWork, CountsEveryByteOnce) {
   EXPECT_EQ(problem_bytes(Problem::parse("linear/m16/n64/k512/logits/int4"), 1),
             2 * 64 * kInt4RowBytes + 16 * (2 * 512 + 4 * 64));
   EXPECT_EQ(problem_flops(Problem::parse("linear/m8/n64/k32/geglu/bf16"), 1), 2.0 * 8 * 128 * 32);
+  // 52 of 128 experts, of which each token chose 8.
+  EXPECT_EQ(problem_bytes(Problem::parse("experts/m8/n64/k32/geglu/bf16/e128x8"), 1),
+            52 * 2 * (128 * 32) + 8 * (2 * 32 + 52 * 2 * 64));
+  EXPECT_EQ(problem_bytes(Problem::parse("experts/m1/n64/k512/store/int4/e128x8"), 1),
+            8 * 2 * 64 * kInt4RowBytes + 8 * (2 * 512 + 2 * 64));
+  EXPECT_EQ(problem_flops(Problem::parse("experts/m8/n64/k32/geglu/bf16/e128x8"), 1),
+            8 * 2.0 * 8 * 128 * 32);
 }
 
 // Sums over the bytes of W as a kernel finds them, by the format's words.
@@ -218,6 +246,30 @@ TEST(LinearReferenceTest, GatesAndCaps) {
   const LinearInputs of_logits = linear_inputs(logits, 5);
   EXPECT_NEAR(LinearReference(of_logits).output(1, 3, 1.5f).value,
               1.5 * std::tanh(sum_of(of_logits, 1, 3) / 1.5), 1e-9);
+}
+
+TEST(LinearReferenceTest, ExpertsHaveRowsAndInputsOfTheirOwn) {
+  for (const char* text :
+       {"experts/m8/n300/k40/store/bf16/e5x2", "experts/m8/n257/k40/store/bf16/e5x2"}) {
+    const Problem problem = Problem::parse(text);
+    const int outputs = problem.linear.out_features;
+    const LinearInputs inputs = linear_inputs(problem, 3);
+    EXPECT_EQ(inputs.num_inputs, kInputPeriod);
+    const LinearReference reference(inputs);
+    for (const int expert : {0, 1, 4}) {
+      std::vector<std::byte> weights(linear_weight_bytes(problem.linear));
+      fill_weights(inputs, 0, &weights);
+      const auto* row =
+          reinterpret_cast<const std::uint16_t*>(weights.data()) + 40 * (expert * outputs + 7);
+      double sum = 0;
+      for (int i = 0; i < 40; ++i) {
+        sum += bf16_to_float(row[i]) *
+               bf16_to_float(inputs.input[static_cast<std::size_t>(3 * 40 + i)]);
+      }
+      EXPECT_NEAR(reference.output(3 + kInputPeriod, 7, 0, expert).value, sum, 1e-9) << text;
+    }
+    EXPECT_NE(reference.output(3, 7, 0, 0).value, reference.output(3, 7, 0, 1).value) << text;
+  }
 }
 
 TEST(LinearReferenceTest, RowsRepeatAndTheSeedFixesThem) {
