@@ -179,7 +179,8 @@ class CublasLtGemm final : public Gemm {
     }
     if (status == 0) return std::nullopt;
     GemmRefusal refusal{refused("cublasLtMatmul", status, text_of(shape)).what()};
-    if (is_about_the_algorithm(status)) chosen->refusal = refusal;
+    chosen->refusal =
+        refusal;  // whatever it was: the next one of this size has to give the same bits
     return refusal;
   }
   static bool is_about_the_algorithm(CublasStatus status) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <list>
@@ -342,11 +343,11 @@ std::size_t Engine::release_replaced() {
     // Holds copy what serves, so one that has been replaced gets no further holder.
     const std::unique_lock lock(state_->table_mutex);
     for (auto& [text, slot] : state_->table) {
-      std::erase_if(slot->replaced, [&](std::shared_ptr<const Attention::Prepared>& one) {
-        if (one.use_count() > 1) return false;
-        released.push_back(std::move(one));
-        return true;
-      });
+      auto& replaced = slot->replaced;
+      const auto unused = std::stable_partition(
+          replaced.begin(), replaced.end(), [](const auto& one) { return one.use_count() > 1; });
+      released.insert(released.end(), unused, replaced.end());
+      replaced.erase(unused, replaced.end());
     }
   }
   const std::size_t num_released = released.size();

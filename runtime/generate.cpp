@@ -146,23 +146,25 @@ int Generator::longest_step(const GenerateOptions& options) const {
 }
 
 // Captures the steps of 1 to most_tokens tokens that have not been yet, or not with the kernels that
-// serve now.
+// serve now. A swap of another thread meanwhile has them captured again: the hold has to be of theirs.
 void Generator::capture(int most_tokens) {
   const Engine& engine = model_.engine();
-  if (held_.kernels == nullptr || held_.generation != engine.generation()) {
-    if (!graphs_.empty()) model_.device().synchronize(stream_);
-    graphs_.clear();
-    held_ = engine.hold();
-  }
-  for (int num_tokens = 1; num_tokens <= std::min(most_tokens, session_.largest_step());
-       ++num_tokens) {
-    if (graphs_.contains(num_tokens)) continue;
-    StepGuard guard(session_, stream_);
-    session_.begin_step(num_tokens, stream_);
-    graphs_[num_tokens] =
-        model_.device().capture(stream_, [&] { model_.verify(session_, num_tokens, stream_); });
-    guard.commit(0);
-  }
+  do {
+    if (held_.kernels == nullptr || held_.generation != engine.generation()) {
+      if (!graphs_.empty()) model_.device().synchronize(stream_);
+      graphs_.clear();
+      held_ = engine.hold();
+    }
+    for (int num_tokens = 1; num_tokens <= std::min(most_tokens, session_.largest_step());
+         ++num_tokens) {
+      if (graphs_.contains(num_tokens)) continue;
+      StepGuard guard(session_, stream_);
+      session_.begin_step(num_tokens, stream_);
+      graphs_[num_tokens] =
+          model_.device().capture(stream_, [&] { model_.verify(session_, num_tokens, stream_); });
+      guard.commit(0);
+    }
+  } while (held_.generation != engine.generation());
 }
 
 // The first num_tokens of the model's tokens; the caller commits.

@@ -101,6 +101,11 @@ bool LinearPrefill::serves(const LinearShape& shape, int num_tokens) const {
 }
 
 bool LinearPrefill::run(const LinearShape& shape, const LinearArgs& args, StreamHandle stream) {
+  // Known since the model was made; what it refuses is not unpacked for it.
+  if (const auto refusal = gemm_->prepare(product_of(shape, args.num_tokens))) {
+    note(shape, *refusal);
+    return false;
+  }
   GemmArgs product{args.weights, args.input, args.out};
   if (is_packed(shape)) {
     const DequantizeParams p{pointer<const void>(args.weights), pointer<uint16>(unpacked_.ptr()),

@@ -12,6 +12,7 @@
 #include "templates/split_plan.h"
 #include "tuner/linear_space.h"
 #include "tuner/select.h"
+#include "tuner/space_parts.h"
 
 namespace attune {
 namespace {
@@ -46,8 +47,6 @@ constexpr double kBusyWarps = 8;
 // What an SM takes in, and what its shared memory hands out, as measured on an H200.
 constexpr double kPortBytesPerClock = 90;
 constexpr double kSmemBytesPerClock = 128;
-constexpr int kReservedSmemBytes = 1024;  // the driver's, of each CTA
-constexpr int kThreadsPerSm = 2048;
 constexpr int kUnknownRegisters = 128;  // of a thread
 
 // Of times that pass at once; the longest counts most, but the others are not hidden altogether.
