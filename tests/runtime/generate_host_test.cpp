@@ -6,8 +6,8 @@
 #include "jit/host_device.h"
 #include "tests/runtime/gemma4_bench.h"
 #include "tests/runtime/generate_cases.h"
-#include "tests/runtime/lossless_cases.h"
 #include "tests/runtime/generate_swap.h"
+#include "tests/runtime/lossless_cases.h"
 #include "tests/support/require_cxx.h"
 
 namespace attune {
