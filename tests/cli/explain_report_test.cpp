@@ -1,12 +1,16 @@
 #include "cli/explain_report.h"
 
 #include <algorithm>
+#include <string>
+#include <string_view>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "cli/workplace.h"
 #include "tests/cli/made_up_results.h"
 #include "tests/support/key_mutations.h"
+#include "tuner/timer.h"
 
 namespace attune {
 namespace {
@@ -52,9 +56,11 @@ TEST(Explain, ShowsTheEvidenceOfTheWinner) {
   cache.store->put_winner(made_up_gpu(), winner);
   const Explanation explanation = cache.explain(kTuned);
   const std::string text = explain_text(explanation);
-  for (const char* part :
-       {"21.0%, at least 18.0% with 99.9% confidence", "method 3, effort quick", "13 dropped",
-        "clocks 1755 MHz, memory 3201 MHz", "held back by power", "provisional: other processes"}) {
+  const std::string method = fmt::format("method {}, effort quick", kTimingMethod);
+  for (const std::string_view part :
+       {std::string_view("21.0%, at least 18.0% with 99.9% confidence"), std::string_view(method),
+        std::string_view("13 dropped"), std::string_view("clocks 1755 MHz, memory 3201 MHz"),
+        std::string_view("held back by power"), std::string_view("provisional: other processes")}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
   const Json json = explain_json(explanation);
