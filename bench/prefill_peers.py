@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Times prefill attention of other libraries on the shapes of bench/tables/prefill-*.yaml: prefill_peers.py [--csv FILE].
+"""Times attune's prefill attention beside other libraries on the shapes of bench/tables/prefill-*.yaml: prefill_peers.py [--csv FILE].
 
-Peers: cuDNN and FlashAttention 2 as PyTorch has them, FlexAttention, and the Triton kernel of executorch. A row of the CSV is a
+Peers: attune (its libattune.so, or the one that ATTUNE_LIBRARY names, and the tuning cache), cuDNN and FlashAttention 2 as PyTorch
+has them, FlexAttention, and the Triton kernel of executorch. All are timed in the same way in one process. A row of the CSV is a
 shape and a peer; one that is missing, or refuses the shape, has a row that says why. TFLOP/s count the products of keys that a
 query sees, and no others. The matrix product's rate stands in front: a GPU that is held back by power has another one each time.
 Needs a GPU and PyTorch; --list shows the shapes and needs neither.
@@ -11,6 +12,7 @@ import argparse
 import csv
 import dataclasses
 import math
+import pathlib
 import statistics
 import sys
 
@@ -19,6 +21,7 @@ CHECKED_TOKENS = 16  # query tokens of each shape that are compared with the for
 FLUSH_BYTES = 2 << 30
 MOST_ERROR = 0.05  # of outputs of about 1, in bf16
 CEILING_SIDE = 8192
+RING_ROWS = 128  # rows of attune's rings are a multiple
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +64,33 @@ class Refused(Exception):
     """A peer that is not there, or does not compute a shape."""
 
 
+def attune_peer(torch, shape, q, k, v):
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "examples"))
+    try:
+        import attune_ctypes
+        library = attune_ctypes.Library()
+    except (ImportError, OSError) as error:
+        raise Refused(f"libattune.so was not found: {error}; set ATTUNE_LIBRARY") from error
+    q, k, v = (x[0].transpose(0, 1).contiguous() for x in (q, k, v))  # [tokens, heads, head_dim], as its caches are
+    num_keys = k.shape[0]
+    if shape.window:  # a ring that has not come to its end yet
+        least = shape.window + shape.tokens - 1
+        rows = -(-max(num_keys, least) // RING_ROWS) * RING_ROWS
+        k, v = (torch.nn.functional.pad(x, (0, 0, 0, 0, 0, rows - num_keys)) for x in (k, v))
+    out = torch.empty_like(q)
+    kv_len = torch.tensor([num_keys], device="cuda", dtype=torch.int32)
+    attention = attune_ctypes.Engine(library).prepare(f"{shape.name()}/{'ring' if shape.window else 'contiguous'}/bf16")
+    workspace = torch.empty(max(1, attention.workspace_bytes()), device="cuda", dtype=torch.uint8)
+
+    def run():
+        attention.launch(torch.cuda.current_stream().cuda_stream, q=q.data_ptr(), k=k.data_ptr(), v=v.data_ptr(),
+                         out=out.data_ptr(), kv_len=kv_len.data_ptr(), workspace=workspace.data_ptr(),
+                         capacity=k.shape[0], sm_scale=1 / math.sqrt(shape.head_dim))
+        return out.transpose(0, 1).unsqueeze(0)
+
+    return run, f"attune {library.version()}, {attention.served()}"
+
+
 def cudnn_peer(torch, shape, q, k, v):
     """q, k, v [1, heads, tokens, head_dim]"""
     if shape.window:
@@ -101,7 +131,10 @@ def flex_peer(torch, shape, q, k, v):
 
     mask = create_block_mask(sees, None, None, shape.tokens, shape.tokens + shape.prefix, device="cuda")
     compiled = torch.compile(flex_attention, dynamic=False)
-    return lambda: compiled(q, k, v, block_mask=mask, enable_gqa=True), f"torch {torch.__version__}, FlexAttention"
+    # Of its own blocks none has room at head_dim 512.
+    blocks = {"BLOCK_M": 64, "BLOCK_N": 32, "num_stages": 1, "num_warps": 8} if shape.head_dim > 256 else None
+    return (lambda: compiled(q, k, v, block_mask=mask, enable_gqa=True, kernel_options=blocks),
+            f"torch {torch.__version__}, FlexAttention")
 
 
 def triton_peer(torch, shape, q, k, v):
@@ -116,7 +149,7 @@ def triton_peer(torch, shape, q, k, v):
     return lambda: sdpa(q, k, v, is_causal=True, enable_gqa=True), "executorch"
 
 
-PEERS = {"cudnn": cudnn_peer, "flash2": flash_peer, "flex": flex_peer, "triton": triton_peer}
+PEERS = {"attune": attune_peer, "cudnn": cudnn_peer, "flash2": flash_peer, "flex": flex_peer, "triton": triton_peer}
 
 
 def max_error(torch, shape, q, k, v, out):

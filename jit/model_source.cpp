@@ -30,14 +30,14 @@ constexpr std::string_view kResidualText =
 
 static_assert(sizeof(attune::ResidualParams) == {params_bytes}, "host and device disagree on ResidualParams");
 
-extern "C" __global__ void __launch_bounds__(attune::kResidualThreads)
-residual_c{chunks}(const __grid_constant__ attune::ResidualParams p) {{
-  attune::residual<{chunks}, false>(p);
+extern "C" __global__ void __launch_bounds__({threads}, 1)
+residual_t{threads}(const __grid_constant__ attune::ResidualParams p) {{
+  attune::residual<{threads}, false>(p);
 }}
 
-extern "C" __global__ void __launch_bounds__(attune::kResidualThreads)
-embed_c{chunks}(const __grid_constant__ attune::ResidualParams p) {{
-  attune::residual<{chunks}, true>(p);
+extern "C" __global__ void __launch_bounds__({threads}, 1)
+embed_t{threads}(const __grid_constant__ attune::ResidualParams p) {{
+  attune::residual<{threads}, true>(p);
 }}
 )";
 
@@ -119,14 +119,14 @@ constexpr std::string_view kExpertStepsText =
 static_assert(sizeof(attune::EnterExpertsParams) == {enter_bytes}, "host and device disagree on EnterExpertsParams");
 static_assert(sizeof(attune::MixExpertsParams) == {mix_bytes}, "host and device disagree on MixExpertsParams");
 
-extern "C" __global__ void __launch_bounds__(attune::kResidualThreads)
-enter_experts_c{chunks}(const __grid_constant__ attune::EnterExpertsParams p) {{
-  attune::enter_experts<{chunks}>(p);
+extern "C" __global__ void __launch_bounds__({threads}, 1)
+enter_experts_t{threads}(const __grid_constant__ attune::EnterExpertsParams p) {{
+  attune::enter_experts<{threads}>(p);
 }}
 
-extern "C" __global__ void __launch_bounds__(attune::kResidualThreads)
-mix_experts_c{chunks}(const __grid_constant__ attune::MixExpertsParams p) {{
-  attune::mix_experts<{chunks}>(p);
+extern "C" __global__ void __launch_bounds__({threads}, 1)
+mix_experts_t{threads}(const __grid_constant__ attune::MixExpertsParams p) {{
+  attune::mix_experts<{threads}>(p);
 }}
 )";
 
@@ -223,10 +223,10 @@ Source gate_source(LinearEpilogue epilogue) {
 }
 
 Source residual_source(int hidden) {
-  const int chunks = residual_chunks(hidden);
+  const int threads = residual_threads(hidden);
   return source_of(fmt::format(kResidualText, fmt::arg("params_bytes", sizeof(ResidualParams)),
-                               fmt::arg("chunks", chunks)),
-                   {fmt::format("residual_c{}", chunks), fmt::format("embed_c{}", chunks)});
+                               fmt::arg("threads", threads)),
+                   {fmt::format("residual_t{}", threads), fmt::format("embed_t{}", threads)});
 }
 
 Source per_layer_source(int width) {
@@ -245,11 +245,11 @@ Source route_source(int num_experts, int top_k) {
 }
 
 Source expert_steps_source(int hidden) {
-  const int chunks = residual_chunks(hidden);
+  const int threads = residual_threads(hidden);
   return source_of(
       fmt::format(kExpertStepsText, fmt::arg("enter_bytes", sizeof(EnterExpertsParams)),
-                  fmt::arg("mix_bytes", sizeof(MixExpertsParams)), fmt::arg("chunks", chunks)),
-      {fmt::format("enter_experts_c{}", chunks), fmt::format("mix_experts_c{}", chunks)});
+                  fmt::arg("mix_bytes", sizeof(MixExpertsParams)), fmt::arg("threads", threads)),
+      {fmt::format("enter_experts_t{}", threads), fmt::format("mix_experts_t{}", threads)});
 }
 
 Source argmax_source() {

@@ -196,11 +196,11 @@ void Eagle3Head::State::join(DevicePtr feature, DevicePtr ids_at, int rows,
   p.tokens = pointer<const int>(ids_at);
   p.embedding = pointer<const uint16>(weights.embed_tokens);
   p.embedding_scale = 1;
-  device.launch(kernels.embedding, plan_residual(rows), &p, stream);
+  device.launch(kernels.embedding, plan_residual(p.hidden, rows), &p, stream);
   p = residual_params(weights.hidden_norm, row_of(joined, 1), 2 * hidden);
   p.from = pointer<const uint16>(feature);
   p.from_stride = hidden;
-  device.launch(kernels.residual, plan_residual(rows), &p, stream);
+  device.launch(kernels.residual, plan_residual(p.hidden, rows), &p, stream);
 }
 
 void Eagle3Head::State::attend(int rows, StreamHandle stream) const {
@@ -250,7 +250,7 @@ void Eagle3Head::State::feed_forward(DevicePtr feature, int rows, StreamHandle s
   p.from = pointer<const uint16>(config.norm_before_residual ? row_of(joined, 1) : feature);
   p.from_stride = config.norm_before_residual ? 2 * hidden : hidden;
   p.stream = pointer<uint16>(stream_rows.ptr());
-  device.launch(kernels.residual, plan_residual(rows), &p, stream);
+  device.launch(kernels.residual, plan_residual(p.hidden, rows), &p, stream);
   run({config.intermediate_size, hidden, LinearEpilogue::kSwiglu}, weights.gate_up_proj,
       normed.ptr(), activated.ptr(), rows, stream);
   run({hidden, config.intermediate_size}, weights.down_proj, activated.ptr(), branch.ptr(), rows,
@@ -260,7 +260,7 @@ void Eagle3Head::State::feed_forward(DevicePtr feature, int rows, StreamHandle s
   p.from = pointer<const uint16>(stream_rows.ptr());
   p.from_stride = hidden;
   p.stream = pointer<uint16>(features.ptr());
-  device.launch(kernels.residual, plan_residual(rows), &p, stream);
+  device.launch(kernels.residual, plan_residual(p.hidden, rows), &p, stream);
 }
 
 void Eagle3Head::State::head(int rows, int chained, StreamHandle stream) const {

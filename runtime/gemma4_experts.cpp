@@ -77,7 +77,7 @@ void Gemma4Experts::enter(const ResidualParams& step, const Gemma4LayerWeights& 
   p.expert_weight = pointer<const uint16>(weights.expert_pre_feedforward_norm);
   p.router_out = pointer<uint16>(router_input_.ptr());
   p.expert_out = pointer<uint16>(expert_input_.ptr());
-  device_.launch(enter_, plan_residual(num_tokens), &p, stream);
+  device_.launch(enter_, plan_residual(step.hidden, num_tokens), &p, stream);
   router_.run({config_.num_experts, config_.hidden_size(), LinearEpilogue::kLogits},
               {.weights = weights.router_proj,
                .input = router_input_.ptr(),
@@ -132,7 +132,7 @@ void Gemma4Experts::leave(const ResidualParams& step, const Gemma4LayerWeights& 
     if (step.tap != nullptr) p.residual.tap += first * step.tap_stride;
     p.entries = pointer<const int>(entries_.ptr()) + first * p.top_k;
     p.weights = pointer<const float>(route_weights_.ptr()) + first * p.top_k;
-    device_.launch(mix_, plan_residual(p.num_tokens), &p, stream);
+    device_.launch(mix_, plan_residual(step.hidden, p.num_tokens), &p, stream);
   }
 }
 

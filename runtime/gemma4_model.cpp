@@ -63,7 +63,7 @@ struct Gemma4Model::State {
   // That of a layer's last branch.
   ResidualParams last_branch_params(int layer_idx, DevicePtr post_norm) const;
   void add_branch(const ResidualParams& p, int num_tokens, StreamHandle stream) const {
-    device.launch(kernels.residual, plan_residual(num_tokens), &p, stream);
+    device.launch(kernels.residual, plan_residual(p.hidden, num_tokens), &p, stream);
   }
   void head(int first_token, int num_tokens, StreamHandle stream) const;
   ResidualParams residual_params(DevicePtr next_norm, int tap) const;
@@ -198,7 +198,7 @@ void Gemma4Model::State::embed(int num_tokens, StreamHandle stream) const {
   p.tokens = pointer<const int>(ids.ptr());
   p.embedding = pointer<const uint16>(weights.embed_tokens);
   p.embedding_scale = config.embedding_scale();
-  device.launch(kernels.embedding, plan_residual(num_tokens), &p, stream);
+  device.launch(kernels.embedding, plan_residual(p.hidden, num_tokens), &p, stream);
 }
 
 ResidualParams Gemma4Model::State::branch_params(DevicePtr post_norm, DevicePtr scalar,

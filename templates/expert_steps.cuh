@@ -8,14 +8,15 @@
 
 namespace attune {
 
-template <int kChunks>
+template <int kThreads>
 __device__ __forceinline__ void enter_experts(const EnterExpertsParams& params) {
-  using Row = ResidualRow<kChunks>;
+  using Row = ResidualRow<kThreads>;
   const ResidualParams& p = params.residual;
-  __shared__ float sums[2][kResidualThreads / kWarpSize];
+  __shared__ float sums[2][Row::kWarps];
   const int64 token = blockIdx.x;
   Row weight;
   weight.load(p.post_weight, p.hidden);
+  const float scalar = scalar_of(p);
   griddepcontrol_wait();
   griddepcontrol_launch_dependents();
 
@@ -23,7 +24,7 @@ __device__ __forceinline__ void enter_experts(const EnterExpertsParams& params) 
   h.load(p.from + token * p.from_stride, p.hidden);
   branch.load(p.branch + token * p.hidden, p.hidden);
   add_branch(p, h, branch, weight, sums[0]);
-  const float inverse = end_step(p, h, p.scalar, sums[1]);
+  const float inverse = end_step(p, h, scalar, sums[1]);
   const auto store = [&](const uint16* of, uint16* out) {
     weight.load(of, p.hidden);
     store_normed(h, inverse, weight, out + token * p.hidden, p.hidden);
@@ -34,47 +35,47 @@ __device__ __forceinline__ void enter_experts(const EnterExpertsParams& params) 
 }
 
 // The sum of a token's experts, by their weights.
-template <int kChunks>
-__device__ __forceinline__ ResidualRow<kChunks> sum_of_experts(const MixExpertsParams& p,
-                                                               int hidden) {
+template <int kThreads>
+__device__ __forceinline__ ResidualRow<kThreads> sum_of_experts(const MixExpertsParams& p,
+                                                                int hidden) {
   const int64 token = blockIdx.x;
-  ResidualRow<kChunks> sum, row;
-  sum.change([](float, int, int) { return 0.0f; });
+  ResidualRow<kThreads> sum, row;
+  sum.change([](float, int) { return 0.0f; });
   for (int k = 0; k < p.top_k; ++k) {
     const int64 entry = p.entries[token * p.top_k + k];
     const float weight = p.weights[token * p.top_k + k];
     row.load(p.rows + (entry * p.num_tokens + token) * hidden, hidden);
-    sum.change([&](float x, int i, int j) { return __fmaf_rn(weight, row.values[i][j], x); });
+    sum.change([&](float x, int i) { return __fmaf_rn(weight, row.values[i], x); });
   }
-  sum.change([](float x, int, int) { return round_bf16(x); });
+  sum.change([](float x, int) { return round_bf16(x); });
   return sum;
 }
 
-template <int kChunks>
+template <int kThreads>
 __device__ __forceinline__ void mix_experts(const MixExpertsParams& params) {
-  using Row = ResidualRow<kChunks>;
+  using Row = ResidualRow<kThreads>;
   const ResidualParams& p = params.residual;
-  __shared__ float sums[4][kResidualThreads / kWarpSize];
+  __shared__ float sums[4][Row::kWarps];
   const int64 token = blockIdx.x;
   Row weight;
   weight.load(params.dense_weight, p.hidden);
+  const float scalar = scalar_of(p);
   griddepcontrol_wait();
   griddepcontrol_launch_dependents();
 
   Row branch;
   branch.load(p.branch + token * p.hidden, p.hidden);
   branch.norm(weight, sums[0], p.hidden, p.eps);
-  Row experts = sum_of_experts<kChunks>(params, p.hidden);
+  Row experts = sum_of_experts<kThreads>(params, p.hidden);
   weight.load(params.expert_weight, p.hidden);
   experts.norm(weight, sums[1], p.hidden, p.eps);
-  branch.change(
-      [&](float x, int i, int j) { return round_bf16(__fadd_rn(x, experts.values[i][j])); });
+  branch.change([&](float x, int i) { return round_bf16(__fadd_rn(x, experts.values[i])); });
 
   Row h;
   h.load(p.from + token * p.from_stride, p.hidden);
   weight.load(p.post_weight, p.hidden);
   add_branch(p, h, branch, weight, sums[2]);
-  const float inverse = end_step(p, h, p.scalar, sums[3]);
+  const float inverse = end_step(p, h, scalar, sums[3]);
   if (p.out == nullptr) return;
   weight.load(p.next_weight, p.hidden);
   store_normed(h, inverse, weight, p.out + token * p.out_stride, p.hidden);

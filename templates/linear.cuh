@@ -2,8 +2,9 @@
 // Grid      CTAs, each with a share of the outputs that is equal to one. Threads: linear_warps() * 32.
 // Tiles     a slot has a panel of the pass's rows of W and of all tokens. Tokens come by bulk tensor
 //           copies, with the 128-byte swizzle; rows of bf16 too, packed rows by bulk copies. A share
-//           (a warp, for packed rows two) has num_stages slots of its own and panels share, share +
-//           kLinearShares, ... of every row: no share waits for another but to add up.
+//           (a warp, for packed rows two) has num_stages slots of its own and of every row one group of
+//           panels: group, group + kLinearShares, ... Some groups have a panel more, so a share has another
+//           one in the next pass. No share waits for another but to add up.
 // Fragments W is the left operand of mma.sync, so that 8 tokens fill it. A lane loads 16 bytes of a
 //           row at once, and both operands of an mma take the same columns in the same order: which
 //           column is which k is free. So no ldmatrix, and the rows that a lane group reads are
@@ -15,8 +16,9 @@
 // Tokens    that are not there leave rows of a slot of x as they were: theirs are columns of an mma
 //           of their own, which nobody reads.
 // Smem      slots | partial sums of the warps, of two passes | barriers.
-// Sync      full barriers of the slots; one __syncthreads a pass, before its partial sums are added:
-//           who comes to it has read those of the pass before, so the next but one may be written.
+// Sync      full barriers of the slots, and a barrier of the warps' partial sums of a pass. A pass's sums
+//           are added when the next one has been multiplied, so that no share waits for a longer one; who
+//           then writes sums knows that all have added those of the pass before the last.
 // Overlap   the first slot of W is under way before griddepcontrol.wait.
 // Bits      of an output depend on its row of W, its token's x, and in_features alone: sums run over
 //           the same columns in the same order whatever the tokens, the config and the CTAs.
@@ -55,11 +57,12 @@ struct Linear {
   static constexpr int kPartialOffset = kLinearShares * kStages * kSlotBytes;
   static constexpr int kPartials = linear_partials(kConfig);
   static constexpr int kBarrierOffset = kPartialOffset + 2 * 4 * kPartials;
+  static constexpr int kSumsBarrierOffset = kBarrierOffset + kLinearShares * kStages * 8;
+  static constexpr int kGroupStep = 3;  // from a share's group to its next: all in turn
   static_assert(kWarps == linear_warps(kWeights), "sums depend on it");
   static_assert(BLOCK_M == 8 || BLOCK_M == 16 || (BLOCK_M == 1 && kInt4));
   static_assert(BLOCK_N % kMmaRows == 0 && kOutputs % 8 == 0, "boxes begin at a swizzle");
-  static_assert(kBarrierOffset + kLinearShares * kStages * 8 ==
-                linear_smem_bytes(kConfig, kWeights));
+  static_assert(kSumsBarrierOffset + 2 * 8 == linear_smem_bytes(kConfig, kWeights));
 
   const LinearParams& p;
   unsigned char* const smem;
@@ -90,12 +93,20 @@ struct Linear {
     const int64 outputs = p.out_features;
     first_output = static_cast<int>(blockIdx.x * outputs / gridDim.x);
     num_outputs = static_cast<int>((blockIdx.x + 1) * outputs / gridDim.x) - first_output;
-    next.panel = share;
+    next.panel = group_of(0);
     if (copies && lane == 0) {
       for (int slot = 0; slot < kStages; ++slot) mbarrier_init(barrier(slot), 1);
+      if (share == 0) {
+        for (int pass = 0; pass < 2; ++pass) mbarrier_init(sums_barrier(pass), kWarps);
+      }
       fence_mbarrier_init();
     }
-    sync_share();
+    __syncthreads();
+  }
+
+  // The share's first panel of a pass.
+  __device__ __forceinline__ int group_of(int pass) const {
+    return num_panels < kLinearShares ? share : (share + pass * kGroupStep) % kLinearShares;
   }
 
   __device__ __forceinline__ void sync_share() const {
@@ -130,10 +141,7 @@ struct Linear {
   __device__ __forceinline__ void advance(Place& place) const {
     ++place.step;
     place.panel += kLinearShares;
-    if (place.panel >= num_panels) {
-      place.panel = share;
-      ++place.pass;
-    }
+    if (place.panel >= num_panels) place.panel = group_of(++place.pass);
   }
 
   __device__ __forceinline__ int slot_offset(int step) const {
@@ -141,6 +149,10 @@ struct Linear {
   }
   __device__ __forceinline__ uint32 barrier(int slot) const {
     return smem_address(smem) + kBarrierOffset + (share * kStages + slot) * 8;
+  }
+
+  __device__ __forceinline__ uint32 sums_barrier(int pass) const {
+    return smem_address(smem) + kSumsBarrierOffset + pass % 2 * 8;
   }
 
   // Rows of a panel of packed ones in front of row `row`, and of a part behind it.
@@ -376,13 +388,14 @@ struct Linear {
     return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
   }
 
-  // [kWarps, BLOCK_M, BLOCK_N], of even and of odd passes.
+  // [groups, kSharing, BLOCK_M, BLOCK_N], of even and of odd passes.
   __device__ __forceinline__ float* partials(int pass) const {
     return reinterpret_cast<float*>(smem + kPartialOffset) + pass % 2 * kPartials;
   }
 
   __device__ __forceinline__ void publish(int pass) const {
-    float* const to = partials(pass) + warp * BLOCK_M * BLOCK_N + lane_row(lane / 4);
+    const int part = group_of(pass) * kSharing + warp % kSharing;
+    float* const to = partials(pass) + part * BLOCK_M * BLOCK_N + lane_row(lane / 4);
 #pragma unroll
     for (int t = 0; t < kTokenTiles; ++t) {
 #pragma unroll
@@ -395,6 +408,8 @@ struct Linear {
         }
       }
     }
+    __syncwarp();
+    if (lane == 0) mbarrier_arrive(sums_barrier(pass));
   }
 
   __device__ __forceinline__ static float add_up(const float* from) {
@@ -423,8 +438,7 @@ struct Linear {
 
   // Outputs of a pass of the plan, that is the CTA's pass-th.
   __device__ __forceinline__ void finish(int planned, int pass) {
-    publish(pass);
-    __syncthreads();
+    mbarrier_wait_parity(sums_barrier(pass), pass / 2 & 1);
     const int outputs = pass_outputs(planned);
     const int column = first_output + pass_begin(planned);
     for (int i = threadIdx.x; i < p.num_tokens * kOutputs; i += kWarps * kWarpSize) {
@@ -439,15 +453,18 @@ struct Linear {
   __device__ __forceinline__ void run(Cta& cta) {
     start(cta);
     int step = 0;
-    for (int pass = 0; cta.has_pass(pass); ++pass) {
+    int pass = 0;
+    for (; cta.has_pass(pass); ++pass) {
       clear();
       const int row = cta.first_row(pass);
-      for (int panel = share; panel < num_panels; panel += kLinearShares) {
+      for (int panel = group_of(pass); panel < num_panels; panel += kLinearShares) {
         multiply(step++, panel, row);
         refill(cta);
       }
-      cta.finish(pass);
+      if (pass > 0) cta.finish(pass - 1);
+      publish(pass);
     }
+    if (pass > 0) cta.finish(pass - 1);
   }
 };
 

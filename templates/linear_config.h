@@ -46,8 +46,8 @@ constexpr long long int4_bytes(int rows, int in_features) {
   return 1LL * linear_panels(LinearWeights::kInt4, in_features) * rows * kInt4RowBytes;
 }
 
-// Panels are dealt to this many shares, each of one warp, or of two that have half of a packed panel
-// each. The bits of an output depend on how its columns are dealt, so it is no choice.
+// Panels are dealt to this many groups, and in each pass a group to a share: one warp, or two that have
+// half of a packed panel each. The bits of an output depend on the groups, so they are no choice.
 constexpr int kLinearShares = 8;
 constexpr int linear_warps_of_panel(LinearWeights weights) {
   return weights == LinearWeights::kInt4 ? 2 : 1;
@@ -94,10 +94,10 @@ constexpr int linear_slot_bytes(const KernelConfig& config, LinearWeights weight
 constexpr int linear_partials(const KernelConfig& config) {
   return config.num_warps * config.block_m * config.block_n;
 }
-// slots | partial sums of two passes | one barrier a slot
+// slots | partial sums of two passes | one barrier a slot, and one each for the sums
 constexpr int linear_smem_bytes(const KernelConfig& config, LinearWeights weights) {
   return kLinearShares * config.num_stages * (linear_slot_bytes(config, weights) + 8) +
-         2 * 4 * linear_partials(config);
+         2 * (4 * linear_partials(config) + 8);
 }
 
 // Rows of W that one output takes.

@@ -4,9 +4,8 @@
 
 namespace attune {
 
-constexpr int kResidualThreads = 256;
-constexpr int kResidualColumns = kResidualThreads * 8;  // of one chunk of every thread
-constexpr int kMaxResidualChunks = 4;
+constexpr int kResidualColumns = 8;  // of a thread
+constexpr int kMaxResidualThreads = 1024;
 constexpr int kArgmaxThreads = 1024;
 
 constexpr int kGateThreads = 256;

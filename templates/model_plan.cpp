@@ -134,20 +134,21 @@ LinearPlan plan_linear(const LinearShape& shape, const KernelConfig& config, int
   return plan;
 }
 
-int residual_chunks(int hidden) {
-  const int chunks = (hidden + kResidualColumns - 1) / kResidualColumns;
-  if (hidden < 8 || hidden % 8 != 0 || chunks > kMaxResidualChunks) {
-    throw InvalidArgument(
-        "cannot plan a step of the residual stream", fmt::format("hidden={}", hidden),
-        fmt::format("it is a multiple of 8, at most {}", kMaxResidualChunks * kResidualColumns));
+int residual_threads(int hidden) {
+  if (hidden < kResidualColumns || hidden % kResidualColumns != 0 ||
+      hidden > kMaxResidualThreads * kResidualColumns) {
+    throw InvalidArgument("cannot plan a step of the residual stream",
+                          fmt::format("hidden={}", hidden),
+                          fmt::format("it is a multiple of {}, at most {}", kResidualColumns,
+                                      kMaxResidualThreads * kResidualColumns));
   }
-  return chunks;
+  return ceil_div(hidden, kResidualColumns * kWarpSize) * kWarpSize;
 }
 
-KernelLaunch plan_residual(int num_tokens) {
+KernelLaunch plan_residual(int hidden, int num_tokens) {
   KernelLaunch launch;
   launch.grid = {static_cast<unsigned>(num_tokens), 1, 1};
-  launch.block = {kResidualThreads, 1, 1};
+  launch.block = {static_cast<unsigned>(residual_threads(hidden)), 1, 1};
   launch.programmatic = true;
   return launch;
 }

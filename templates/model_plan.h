@@ -40,10 +40,10 @@ int linear_smem_bytes(const LinearShape& shape, const KernelConfig& config);
 // InvalidArgument where linear_limits refuses.
 LinearPlan plan_linear(const LinearShape& shape, const KernelConfig& config, int num_sms);
 
-// Chunks of a row that a thread of residual.cuh holds. Throws InvalidArgument where `hidden` is
-// outside of what it admits.
-int residual_chunks(int hidden);
-KernelLaunch plan_residual(int num_tokens);
+// Threads of residual.cuh's CTA, a row's. Throws InvalidArgument where `hidden` is outside of what it
+// admits.
+int residual_threads(int hidden);
+KernelLaunch plan_residual(int hidden, int num_tokens);
 KernelLaunch plan_argmax(int num_rows);
 // `width` is a multiple of 8.
 KernelLaunch plan_gate(int num_tokens, int width);

@@ -202,7 +202,7 @@ struct WgmmaScores : WgmmaOutput<T, 0>, RowSoftmax<T::BLOCK_N, kSoftcap> {
       make_probabilities(first_key + (tile + 1) * T::BLOCK_N);
       wgmma_wait_group<0>();
       opaque(sums);
-      keep_until_here(probabilities, this->memory);
+      keep_until_here(probabilities, row_sum[0]);
       free_part<T::kScoresPart>(place);
       place = next;
       next.advance();
@@ -214,7 +214,7 @@ struct WgmmaScores : WgmmaOutput<T, 0>, RowSoftmax<T::BLOCK_N, kSoftcap> {
     start_values(place);
     wgmma_wait_group<0>();
     opaque(sums);
-    keep_until_here(probabilities, this->memory);
+    keep_until_here(probabilities, row_sum[0]);
   }
 
   // The lse of the rows, and what their sums are to be multiplied by.

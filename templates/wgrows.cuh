@@ -160,7 +160,7 @@ struct WgrowsConsumer : RowSums<T::kColumns>, RowSoftmax<T::BLOCK_N, kSoftcap> {
   __device__ __forceinline__ void finish_values() {
     wgmma_wait_group<kPending>();
     opaque(sums);
-    keep_until_here(weights, memory);
+    keep_until_here(weights, row_sum[0]);
   }
   __device__ __forceinline__ void free_values() {
     warp_arrive(smem + T::empty(false, value_place.slot), lane);

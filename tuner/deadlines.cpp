@@ -26,7 +26,8 @@ double time_deadline_s(const DeviceInfo& device, const Problem& problem, int kv_
   const TimingSizes sizes = timing_sizes(device);
   const int samples = std::min(options.max_samples, sizes.max_samples);
   // Two launches come before the graph is made.
-  const int launches = 2 + (sizes.warm_ups + samples) * launches_per_graph(launch_s * 1e6, sizes);
+  const int replays = sizes.settling_replays + sizes.warm_ups + samples;
+  const int launches = 2 + replays * launches_per_graph(launch_s * 1e6, sizes);
   return base_s(is_host) + launches * launch_s;
 }
 

@@ -54,6 +54,7 @@ Timing ReplayTimer::measure(const AttentionKernels& kernels, const Candidate& ca
                 .insert_or_assign(candidate,
                                   Captured{kernels.split.function, std::move(graph), num_launches})
                 .first;
+    settle(known->second);
   }
   Timing timing = sample(known->second, options);
   if (timing.num_samples == 0) {
@@ -63,6 +64,13 @@ Timing ReplayTimer::measure(const AttentionKernels& kernels, const Candidate& ca
         "check the device's clock with 'attune doctor'");
   }
   return timing;
+}
+
+void ReplayTimer::settle(const Captured& work) {
+  double us = 0;
+  for (int i = 0; i < sizes_.settling_replays && us < sizes_.settling_us; ++i) {
+    us += replay_us(work) * work.num_launches;
+  }
 }
 
 // The samples of a window in which no clock jumps, as far as there is one.

@@ -61,6 +61,7 @@ TimingSizes timing_sizes(const DeviceInfo& device) {
   return {.min_launches = 1,
           .max_launches = 1,
           .warm_ups = 0,
+          .settling_replays = 0,
           .max_samples = 2,
           .max_rounds = 5,
           .evict_over_l2 = 0,

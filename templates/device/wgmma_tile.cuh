@@ -43,18 +43,18 @@ __device__ __forceinline__ uint64 token_descriptor(uint32 panel, int panel_bytes
 
 // Behind the wait for products that read P from registers: a use of it. Products read registers after
 // they were issued, but ptxas gives them to something else where it sees no use behind that [NVRTC 13.0].
-// P is bf16 and never negative, so nothing is written to `nowhere`. (A trap in its place made ptxas
-// serialize the products.)
+// P is bf16 and never negative, nor is its sum, which keeps its sign. (A trap made ptxas serialize the
+// products, and under memcheck a store, though never executed, spoiled scores that were under way.)
 template <int kSteps>
 __device__ __forceinline__ void keep_until_here(const uint32 (&probabilities)[kSteps][4],
-                                                unsigned char* nowhere) {
+                                                float& row_sum) {
   uint32 any = 0;
 #pragma unroll
   for (int k = 0; k < kSteps; ++k) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) any |= probabilities[k][i];
   }
-  if (any == 0xffffffffu) *reinterpret_cast<volatile uint32*>(nowhere) = any;
+  row_sum = __uint_as_float(__float_as_uint(row_sum) | (any & 0x80000000u));
 }
 
 // Which slot of a ring of kSlots a role is at, and the parity of its current phase.

@@ -85,7 +85,7 @@ TEST(ModelConfig, EverySizeFitsTheKernels) {
     SCOPED_TRACE(size);
     const ModelConfig config = ModelConfig::from_file(config_path(size + "-newer"));
     const int hidden = config.hidden_size();
-    EXPECT_NO_THROW(residual_chunks(hidden));
+    EXPECT_NO_THROW(residual_threads(hidden));
     if (config.per_layer_input_size > 0) {
       EXPECT_NO_THROW(per_layer_chunks(config.per_layer_input_size));
     }

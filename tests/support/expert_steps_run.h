@@ -100,7 +100,8 @@ inline void expect_right_expert_steps(Device& device, const Module& module, cons
         second(device, size, 0);
     const EnterExpertsParams p{params_of(stream, out), first_weight.get(), second_weight.get(),
                                first.get(), second.get()};
-    device.launch(device.kernel(module, source.symbols[0], 0), plan_residual(4), &p, nullptr);
+    device.launch(device.kernel(module, source.symbols[0], 0), plan_residual(hidden, 4), &p,
+                  nullptr);
     ResidualProblem plain = problem;
     expect_close(stream.read(), reference_residual(plain).stream, kMostOthers);
     expect_close(out.read(), reference_residual(plain).out, kMostOthers);
@@ -122,7 +123,8 @@ inline void expect_right_expert_steps(Device& device, const Module& module, cons
                        ExpertStepsProblem::kTopK};
     p.residual.scalar = scalar.get();
     if (!has_out) p.residual.out = nullptr;
-    device.launch(device.kernel(module, source.symbols[1], 0), plan_residual(4), &p, nullptr);
+    device.launch(device.kernel(module, source.symbols[1], 0), plan_residual(hidden, 4), &p,
+                  nullptr);
     ResidualProblem plain = problem;
     plain.branch = problem.mixed_branch();
     plain.scalar = bf16_of(0.37);

@@ -360,7 +360,7 @@ inline ResidualOutputs run_residual(Device& device, const Kernel& kernel,
   p.embedding_scale = problem.embedding_scale;
   p.hidden = problem.hidden;
   p.eps = static_cast<float>(ResidualProblem::kEps);
-  device.launch(kernel, plan_residual(problem.num_tokens), &p, nullptr);
+  device.launch(kernel, plan_residual(problem.hidden, problem.num_tokens), &p, nullptr);
   ResidualOutputs outputs{stream.read(), out.read(), {}};
   const std::vector<std::uint16_t> tapped = tap.read();
   for (int token = 0; token < problem.num_tokens; ++token) {

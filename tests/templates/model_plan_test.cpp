@@ -78,7 +78,7 @@ TEST(ModelPlan, RefusesWhatTheTemplateCannot) {
 TEST(ModelPlan, EveryGridHasRoomForTheLongestPrefill) {
   constexpr int kTokens = kMaxPrefillTokens;
   for (const KernelLaunch& launch :
-       {plan_residual(kTokens), plan_argmax(kTokens), plan_gate(kTokens, kMaxLinearFeatures),
+       {plan_residual(5376, kTokens), plan_argmax(kTokens), plan_gate(kTokens, kMaxLinearFeatures),
         plan_per_layer_inputs(200, kTokens), plan_per_layer_gate(kTokens), plan_route(kTokens),
         plan_dequantize(kMostDequantizedRows, kMaxLinearFeatures)}) {
     EXPECT_LE(launch.grid.x, 0x7fffffffu);
@@ -106,12 +106,15 @@ TEST(ModelPlan, EveryGridHasRoomForTheLongestPrefill) {
   }
 }
 
-TEST(ModelPlan, ResidualRowsAreWholeChunks) {
-  EXPECT_EQ(residual_chunks(64), 1);
-  EXPECT_EQ(residual_chunks(2048), 1);
-  EXPECT_EQ(residual_chunks(5376), 3);
-  EXPECT_THROW(residual_chunks(8200), InvalidArgument);
-  EXPECT_THROW(residual_chunks(0), InvalidArgument);
+TEST(ModelPlan, ResidualRowsHaveAThreadForEightElements) {
+  EXPECT_EQ(residual_threads(64), 32);
+  EXPECT_EQ(residual_threads(2048), 256);
+  EXPECT_EQ(residual_threads(2056), 288);
+  EXPECT_EQ(residual_threads(5376), 672);
+  EXPECT_EQ(residual_threads(8192), 1024);
+  for (const int hidden : {0, 60, 8200}) {
+    EXPECT_THROW(residual_threads(hidden), InvalidArgument) << hidden;
+  }
 }
 
 }  // namespace
