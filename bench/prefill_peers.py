@@ -70,7 +70,7 @@ def attune_peer(torch, shape, q, k, v):
         import attune_ctypes
         library = attune_ctypes.Library()
     except (ImportError, OSError) as error:
-        raise Refused(f"libattune.so was not found: {error}; set ATTUNE_LIBRARY") from error
+        raise Refused(f"libattune.so could not be loaded: {error}; set ATTUNE_LIBRARY") from error
     q, k, v = (x[0].transpose(0, 1).contiguous() for x in (q, k, v))  # [tokens, heads, head_dim], as its caches are
     num_keys = k.shape[0]
     if shape.window:  # a ring that has not come to its end yet

@@ -226,6 +226,7 @@ void Eagle3Head::State::attend(int rows, StreamHandle stream) const {
   p.num_q_heads = config.num_q_heads;
   p.num_kv_heads = config.num_kv_heads;
   p.num_pairs = config.head_dim / 2;
+  p.overlap = 1;  // the projection in front waits before it lets the prologue begin
   device.launch(prologue, plan_prologue(config.head_dim, KvLayout::kContiguous, p), &p, stream);
   AttentionArgs a;
   a.q = queries.ptr();

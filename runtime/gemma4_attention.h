@@ -60,6 +60,10 @@ struct Gemma4LayerArgs {
   std::uint64_t out = 0;  // [batch, num_tokens, num_q_heads * head_dim]: the input of o_proj
   std::uint64_t lse = 0;  // float [batch, num_tokens, num_q_heads], natural log; 0: not written
   std::int64_t q_token_stride = 0, k_token_stride = 0, v_token_stride = 0, out_token_stride = 0;
+  // Attention may read the lengths, the block table and older keys before the kernel in front of the step
+  // has ended. Only where that kernel is the caller's own (none of begin, commit or assign came behind it),
+  // and was launched in plain stream order or waits (griddepcontrol.wait) before it lets others start.
+  bool overlap = false;
 };
 
 class Gemma4Session;

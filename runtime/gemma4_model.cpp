@@ -230,6 +230,8 @@ void Gemma4Model::State::attend(Gemma4Session& session, int layer_idx, bool is_p
   args.q = qkv.ptr();
   args.out = attended.ptr();
   args.q_token_stride = width;
+  args.overlap =
+      true;  // the projection waits before it lets the step begin, or is launched plainly
   if (layer.owns_cache(layer_idx)) {
     args.k = args.q + static_cast<DevicePtr>(q_width) * kBytesPerElement;
     args.k_token_stride = width;

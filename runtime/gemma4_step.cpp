@@ -118,6 +118,7 @@ void Gemma4Attention::State::run(const StepTarget& target, int layer_idx, StepKi
   p.num_pairs = g.rope.num_pairs;
   p.ring_capacity = shape.ring_rows;
   p.page_shift = options.page_size > 0 ? std::countr_zero(unsigned(options.page_size)) : 0;
+  p.overlap = args.overlap ? 1 : 0;
   p.eps = static_cast<float>(geometry.rms_norm_eps);
 
   AttentionArgs a;
@@ -132,8 +133,8 @@ void Gemma4Attention::State::run(const StepTarget& target, int layer_idx, StepKi
   a.workspace = target.memory->workspace.ptr();
   a.seqlen_q = kind == StepKind::kPrefill ? num_tokens : 0;
   const bool paged = attune::is_paged(shape.layout);
-  // The prologue in front writes the step's keys and queries alone, and waits for what was before
-  // it.
+  // The prologue in front writes the step's keys and queries alone, and waits for what was before it, or
+  // the kernel in front of it has.
   a.overlap = true;
   a.capacity = shape.layout == KvLayout::kRing ? shape.ring_rows : options.max_tokens;
   if (paged) {

@@ -92,6 +92,10 @@ struct PrologueParams {
   int num_pairs;
   int ring_capacity;
   int page_shift;
+  // 1: attention may begin before the kernel in front of the prologue has ended. That one writes neither
+  // what attention reads early (kv_len, sequence, block_table, older keys) nor lets the prologue begin
+  // before those that do have ended.
+  int overlap;
   float eps;
 };
 

@@ -10,8 +10,8 @@
 // Order     loads are written in front of the sums that do not need them: one latency, not three.
 // Sync      griddepcontrol_wait: the projections and kv_len are visible, and nobody reads the old
 //           queries any more.
-// Overlap   attention may begin at once. It reads the lengths and older keys before this kernel ends: what
-//           writes those ended before the kernel in front of this one let it begin.
+// Overlap   attention may begin at once, or behind the wait (PrologueParams::overlap). It reads the lengths
+//           and older keys before this kernel ends.
 // Bits      of a row depend on its values and its position only.
 // Limits    head_dim 64, 128, 256 or 512, of unified layouts 512 with num_pairs 64; num_pairs a
 //           multiple of prologue_lane_pairs; weights and inv_freq 16-byte aligned.
@@ -215,8 +215,9 @@ __device__ __forceinline__ void prologue(const PrologueParams& p) {
   const int row = blockIdx.y * (blockDim.x / kWarpSize) + threadIdx.x / kWarpSize;
   const int token = blockIdx.x;
   const int batch_idx = blockIdx.z;
-  griddepcontrol_launch_dependents();
+  if (p.overlap != 0) griddepcontrol_launch_dependents();
   griddepcontrol_wait();
+  if (p.overlap == 0) griddepcontrol_launch_dependents();
   if (row >= p.num_kv_heads + p.num_q_heads) return;
 
   const int position = p.kv_len[batch_idx] + token;

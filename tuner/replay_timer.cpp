@@ -54,7 +54,7 @@ Timing ReplayTimer::measure(const AttentionKernels& kernels, const Candidate& ca
                 .insert_or_assign(candidate,
                                   Captured{kernels.split.function, std::move(graph), num_launches})
                 .first;
-    settle(known->second);
+    settle(known->second, options);
   }
   Timing timing = sample(known->second, options);
   if (timing.num_samples == 0) {
@@ -66,10 +66,13 @@ Timing ReplayTimer::measure(const AttentionKernels& kernels, const Candidate& ca
   return timing;
 }
 
-void ReplayTimer::settle(const Captured& work) {
-  double us = 0;
-  for (int i = 0; i < sizes_.settling_replays && us < sizes_.settling_us; ++i) {
-    us += replay_us(work) * work.num_launches;
+void ReplayTimer::settle(const Captured& work, const TimerOptions& options) {
+  double passed_us = 0;
+  for (int i = 0; i < sizes_.settling_replays && passed_us < sizes_.settling_us; ++i) {
+    const double us = replay_us(work);
+    if (options.abandon_above_us > 0 && us > options.abandon_above_us)
+      return;  // is slow at its best
+    passed_us += us * work.num_launches;
   }
 }
 

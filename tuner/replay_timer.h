@@ -44,7 +44,7 @@ class ReplayTimer {
     int num_launches;
   };
 
-  void settle(const Captured& work);
+  void settle(const Captured& work, const TimerOptions& options);
   Timing sample(const Captured& work, const TimerOptions& options);
   Timing take_samples(const Captured& work, const TimerOptions& options);
   double replay_us(const Captured& work);

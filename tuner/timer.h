@@ -41,8 +41,8 @@ struct TimingSizes {
   int min_launches = 2;
   int max_launches = 32;
   int warm_ups = 2;
-  // Of a graph that is new, and no more than settling_us long: the first six are 0.25 us a launch faster
-  // than all later ones (H200, driver 580), which is 5% of a short kernel.
+  // Of a new graph, until settling_us have passed: the first six are 0.25 us a launch faster than all later
+  // ones (H200, driver 580), which is 5% of a short kernel.
   int settling_replays = 8;
   double settling_us = 4000;
   int max_samples = std::numeric_limits<int>::max();  // at most, whatever TimerOptions say

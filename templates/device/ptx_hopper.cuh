@@ -358,6 +358,7 @@ __device__ __forceinline__ void opaque(float (&values)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) opaque(values[i]);
 }
+__device__ __forceinline__ void opaque(uint32& value) { asm volatile("" : "+r"(value)::"memory"); }
 
 // Keeps what is computed from a descriptor inside the loop: hoisted out of it, descriptors of 64
 // bits spill.

@@ -52,7 +52,11 @@ __device__ __forceinline__ void keep_until_here(const uint32 (&probabilities)[kS
 #pragma unroll
   for (int k = 0; k < kSteps; ++k) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) any |= probabilities[k][i];
+    for (int i = 0; i < 4; ++i) {
+      uint32 pair = probabilities[k][i];
+      opaque(pair);  // no use of it moves in front of the wait
+      any |= pair;
+    }
   }
   row_sum = __uint_as_float(__float_as_uint(row_sum) | (any & 0x80000000u));
 }

@@ -197,6 +197,7 @@ __device__ __forceinline__ void setmaxnreg_dec() {}
 __device__ __forceinline__ void opaque(float&) {}
 template <int kCount>
 __device__ __forceinline__ void opaque(float (&)[kCount]) {}
+__device__ __forceinline__ void opaque(uint32&) {}
 __device__ __forceinline__ void opaque(uint64&) {}
 
 __device__ __forceinline__ void wgmma_fence() { attune_host_abi->wgmma_fence(); }
