@@ -19,6 +19,7 @@ Tunes what a table lacks, then times its rows against the default, the floor and
   linear              linear layers of 31B in every config
   model               31b: steps of 1 and 8 tokens of the whole model with random weights, of bf16 and of 4 bits. 3 min, 75 GB
   preset              attune tune --preset gemma4-31b, cold and warm. 52 s*
+  agreement           ten tunes of it, all but the first with its binaries, and an exhaustive one that judges them (agreement.py). 8 min
   small-batch         two short sequences, which the host device measures too, in a minute of 2 cores
 Times are about those of an H200 with 16 cores, measured ones with a *, estimates the others. A model's parts have names
 too: 31b-global, 31b-sliding, 31b-batch and so on.
@@ -61,6 +62,26 @@ run() {
   return "$status"
 }
 
+# Caches 1.db to 10.db and exhaustive.db, and what agreement.py says of them.
+agreement() {
+  local i gpu caches=()
+  gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader --id="${ATTUNE_DEVICE:-0}") || return
+  for i in {1..10} exhaustive; do
+    local effort=normal
+    [ "$i" != exhaustive ] || effort=exhaustive
+    rm -f "$i.db"
+    [ "$i" = 1 ] || cp compiled.db "$i.db" || return
+    run "agreement-$i.txt" tune --preset gemma4-31b --effort "$effort" --cache "$i.db" || return
+    [ "$i" = exhaustive ] || caches+=("$i.db")
+    if [ "$i" = 1 ]; then
+      cp 1.db compiled.db && run compiled.txt cache prune --gpu "$gpu" --no-backup --cache compiled.db || return
+    elif [ "$i" != exhaustive ]; then
+      python3 "$here/agreement.py" "${caches[@]}" >agreement.txt || return  # what there is, should the time end
+    fi
+  done
+  python3 "$here/agreement.py" --by exhaustive.db "${caches[@]}" | tee agreement.txt
+}
+
 record() {
   local table=$1 file=$here/tables/$1.yaml
   if [ "$table" = linear ]; then
@@ -74,6 +95,10 @@ record() {
         --cache "$cache" || return
     done
     run model-invariant.txt bench --random-weights "$config" --invariant --context 512,127000 --tokens 1,8 --cache "$cache"
+    return
+  fi
+  if [ "$table" = agreement ]; then
+    agreement
     return
   fi
   if [ "$table" = preset ]; then
@@ -111,7 +136,7 @@ for name in "$@"; do
     31b | 12b | 26b-a4b) tables+=("$name-global" "$name-sliding") ;;
     batch) tables+=(31b-batch 12b-batch 26b-a4b-batch) ;;
     prefill) tables+=(prefill-global prefill-256 prefill-sliding) ;;
-    preset | linear | model) tables+=("$name") ;;
+    preset | linear | model | agreement) tables+=("$name") ;;
     *)
       [ -e "$here/tables/$name.yaml" ] || fail_usage "unknown table: '$name'"
       tables+=("$name")

@@ -13,11 +13,12 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TABLES = ROOT / "bench" / "tables"
 
-# Prints its arguments and writes the CSV that it is asked for; fails where a file says so.
+# Prints its arguments and writes the CSV that it is asked for, and a cache where there is one to copy; fails where a file says so.
 STAND_IN = """#!/bin/sh
 echo "attune $*"
 while [ $# -gt 0 ]; do
   [ "$1" = --csv ] && echo made >"$2"
+  [ "$1" = --cache ] && [ -n "$CACHE" ] && cp "$CACHE" "$2"
   shift
 done
 [ ! -e "$FAILS" ]
@@ -37,6 +38,25 @@ def heads_of(file):
     return set(zip(*(re.findall(rf"{key}: (\S+)", text) for key in keys)))
 
 
+def make_cache(path, winner, times):
+    """A cache of one problem; times by candidate, at 1 and 1024 keys."""
+    with sqlite3.connect(path) as database:
+        database.executescript("""
+            CREATE TABLE problems (id INTEGER PRIMARY KEY, text, shape, kv_min, kv_max);
+            CREATE TABLE candidates (id INTEGER PRIMARY KEY, text);
+            CREATE TABLE measurements (problem_id, candidate_id, median_us);
+            CREATE TABLE winners (problem_id, candidate_id);
+            INSERT INTO problems VALUES (1, 'p', 's', 1, 1024), (2, 'p1', 's', 1, 1), (3, 'p2', 's', 1024, 1024);""")
+        for idx, (candidate, (short_us, long_us)) in enumerate(times.items(), 1):
+            database.execute("INSERT INTO candidates VALUES (?, ?)", (idx, candidate))
+            database.execute("INSERT INTO measurements VALUES (2, ?, ?)", (idx, short_us))
+            database.execute("INSERT INTO measurements VALUES (3, ?, ?)", (idx, long_us))
+            if candidate == winner:
+                database.execute("INSERT INTO winners VALUES (1, ?)", (idx,))
+    database.close()
+    return path
+
+
 class Record(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -46,8 +66,10 @@ class Record(unittest.TestCase):
         self.attune.write_text(STAND_IN, encoding="utf-8")
         self.attune.chmod(0o755)
 
-    def record(self, *arguments):
+    def record(self, *arguments, **more):
         variables = dict(os.environ, ATTUNE=str(self.attune), FAILS=str(self.folder / "fails"))
+        variables.update(CACHE="")
+        variables.update(more)
         return subprocess.run([ROOT / "bench" / "record.sh", *arguments], env=variables, cwd=self.folder,
                               capture_output=True, text=True, timeout=60, check=False)
 
@@ -70,6 +92,20 @@ class Record(unittest.TestCase):
         self.assertIn("--kv 131072 --register-rule --csv register-rule.csv", commands[1])
         self.assertIn("--kv 2048 --register-rule --csv register-rule-prefill.csv", commands[3])
         self.assertEqual(heads_of(TABLES / "register-rule-prefill.yaml"), heads_of(ROOT / "presets" / "gemma4-31b.yaml"))
+
+    def test_says_how_far_ten_tunes_agree(self):
+        smi = self.folder / "nvidia-smi"
+        smi.write_text("#!/bin/sh\necho NVIDIA H200\n", encoding="utf-8")
+        smi.chmod(0o755)
+        cache = make_cache(self.folder / "filled.db", "b", {"a": (4, 100), "b": (4, 103)})
+        done = self.record("out", "agreement", CACHE=str(cache), PATH=f"{self.folder}:{os.environ['PATH']}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        commands = (self.folder / "out" / "commands.txt").read_text(encoding="utf-8").splitlines()
+        self.assertEqual(len(commands), 12)
+        self.assertIn("cache prune --gpu NVIDIA H200 --no-backup", commands[1])
+        self.assertIn("--effort exhaustive", commands[-1])
+        self.assertIn("10 of 10 winners are the most frequent",
+                      (self.folder / "out" / "agreement.txt").read_text(encoding="utf-8"))
 
     def test_writes_no_folder_of_the_machine(self):
         self.assertEqual(self.record("--cache", "mine.db", "out", "small-batch", "preset").returncode, 0)
@@ -161,23 +197,7 @@ class Agreement(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def cache(self, name, winner, times):
-        """A cache of one problem; times by candidate, at 1 and 1024 keys."""
-        path = self.folder / name
-        with sqlite3.connect(path) as database:
-            database.executescript("""
-                CREATE TABLE problems (id INTEGER PRIMARY KEY, text, shape, kv_min, kv_max);
-                CREATE TABLE candidates (id INTEGER PRIMARY KEY, text);
-                CREATE TABLE measurements (problem_id, candidate_id, median_us);
-                CREATE TABLE winners (problem_id, candidate_id);
-                INSERT INTO problems VALUES (1, 'p', 's', 1, 1024), (2, 'p1', 's', 1, 1), (3, 'p2', 's', 1024, 1024);""")
-            for idx, (candidate, (short_us, long_us)) in enumerate(times.items(), 1):
-                database.execute("INSERT INTO candidates VALUES (?, ?)", (idx, candidate))
-                database.execute("INSERT INTO measurements VALUES (2, ?, ?)", (idx, short_us))
-                database.execute("INSERT INTO measurements VALUES (3, ?, ?)", (idx, long_us))
-                if candidate == winner:
-                    database.execute("INSERT INTO winners VALUES (1, ?)", (idx,))
-        database.close()
-        return path
+        return make_cache(self.folder / name, winner, times)
 
     def run_on(self, *arguments):
         return subprocess.run([sys.executable, ROOT / "bench" / "agreement.py", *arguments], capture_output=True, text=True,
