@@ -60,12 +60,12 @@ TEST(EmbeddedFiles, HoldTheEntryOfEveryFamilyAndTheCombine) {
 
 // A kernel lets the next one start once it has waited for the one before: what the next one reads
 // before its own wait (AttentionParams::overlap) was then written before this one began. But for the
-// combine: it begins when its split kernel has waited.
+// combine, which begins when its split kernel has waited, and the prologue, which has a test of its own.
 TEST(EmbeddedFiles, LetTheNextKernelStartRightAfterTheirWait) {
   int num_kernels = 0;
   for (const EmbeddedFile& file : embedded_files()) {
     if (file.name.find("/ptx.") != std::string_view::npos) continue;  // the instructions themselves
-    if (file.name == "templates/combine.cuh") continue;
+    if (file.name == "templates/combine.cuh" || file.name == "templates/prologue.cuh") continue;
     constexpr std::string_view kStart = "griddepcontrol_launch_dependents();";
     constexpr std::string_view kWait = "griddepcontrol_wait();";
     for (std::size_t at = file.text.find(kStart); at != std::string_view::npos;
@@ -84,7 +84,22 @@ TEST(EmbeddedFiles, LetTheNextKernelStartRightAfterTheirWait) {
       ++num_kernels;
     }
   }
-  EXPECT_GE(num_kernels, 6);  // five families and the prologue
+  EXPECT_GE(num_kernels, 6);  // the families
+}
+
+// Only where its params say that the kernel in front has waited.
+TEST(EmbeddedFiles, LetAttentionStartBeforeThePrologueHasWaitedWhereItsParamsSaySo) {
+  const EmbeddedFile* const file = find_file("templates/prologue.cuh");
+  ASSERT_NE(file, nullptr);
+  const std::string_view both =
+      "  if (p.overlap != 0) griddepcontrol_launch_dependents();\n"
+      "  griddepcontrol_wait();\n"
+      "  if (p.overlap == 0) griddepcontrol_launch_dependents();\n";
+  const std::size_t at = file->text.find(both);
+  ASSERT_NE(at, std::string_view::npos);
+  const std::string rest =
+      std::string(file->text.substr(0, at)) + std::string(file->text.substr(at + both.size()));
+  EXPECT_EQ(rest.find("griddepcontrol_launch_dependents();"), std::string::npos);
 }
 
 TEST(EmbeddedFiles, AreTheWholeFilesByteForByte) {
