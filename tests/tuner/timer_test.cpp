@@ -201,8 +201,9 @@ class ClockedTimerTest : public AttentionTimerTest, public DeviceMonitor {
 };
 
 TEST_F(ClockedTimerTest, DropsAWindowInWhichTheClockJumps) {
-  // High for the warm-up and the first samples, then settled at half of it.
-  clock_mhz = [this](double now_us) { return now_us < start_us + 900 ? 2000 : 1000; };
+  // High while the graph settles, for the warm-up and the first samples, then at half of it.
+  constexpr double kSettledUs = 8 * 200;
+  clock_mhz = [this](double now_us) { return now_us < start_us + kSettledUs + 900 ? 2000 : 1000; };
   const Timing timing = measure();
   EXPECT_DOUBLE_EQ(timing.median_us, 50);
   EXPECT_DOUBLE_EQ(timing.spread_us, 0);
@@ -299,7 +300,38 @@ TEST_F(AttentionTimerTest, RotatesOverBuffersAndEvictsBeforeEachReplay) {
   timer.measure(kernels, kCandidate, 1024);
   EXPECT_EQ(buffers.size(), 4u);  // 5 launches over all sets that 4 L2s hold
   const auto reads = std::count(order.begin(), order.end(), "probe_read");
-  EXPECT_EQ(reads, TimerOptions{}.min_samples + 2);
+  EXPECT_EQ(reads, 8 + 2 + TimerOptions{}.min_samples);  // a new graph settles, then warms up
+  order.clear();
+  timer.measure(kernels, kCandidate, 1024);
+  EXPECT_EQ(std::count(order.begin(), order.end(), "probe_read"), 2 + TimerOptions{}.min_samples);
+}
+
+TEST_F(AttentionTimerTest, CountsNothingOfTheFirstReplaysOfANewGraph) {
+  int num_reads = 0;
+  device_.on_launch = [&](const Kernel& kernel, const KernelLaunch&, const void*) {
+    const std::string& symbol = FakeDevice::symbol_of(kernel);
+    if (symbol == "probe_read") ++num_reads;
+    if (symbol.starts_with("splitkv")) device_.now_us += num_reads <= 6 ? 40 : 42;  // as on an H200
+  };
+  AttentionTimer timer = make_timer(kProblem);
+  const AttentionKernels kernels = load(kProblem);
+  num_reads = 0;
+  EXPECT_DOUBLE_EQ(timer.measure(kernels, kCandidate, 1024).median_us, 42);
+  EXPECT_DOUBLE_EQ(timer.measure(kernels, kCandidate, 1024).median_us, 42);
+}
+
+TEST_F(AttentionTimerTest, LetsNoGraphSettleThatIsSlowAnyway) {
+  int num_reads = 0;
+  device_.on_launch = [&](const Kernel& kernel, const KernelLaunch&, const void*) {
+    const std::string& symbol = FakeDevice::symbol_of(kernel);
+    if (symbol == "probe_read") ++num_reads;
+    if (symbol.starts_with("splitkv")) device_.now_us += 40;
+  };
+  AttentionTimer timer = make_timer(kProblem);
+  const AttentionKernels kernels = load(kProblem);
+  num_reads = 0;
+  timer.measure(kernels, kCandidate, 1024, {.abandon_above_us = 30});
+  EXPECT_EQ(num_reads, 1 + 2 + 2);  // one settles, two warm up, two are above it
 }
 
 TEST_F(AttentionTimerTest, TellsEverySequenceItsLength) {
