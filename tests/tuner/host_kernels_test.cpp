@@ -147,8 +147,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         HostProblem{"decode_d512", "decode/b1/q1/kv1-8192/h8x1/d512/contiguous/bf16"},
         HostProblem{"verify3_d512", "verify/b1/q3/kv1-8192/h8x1/d512/contiguous/bf16"},
-        HostProblem{"decode_d256_ring", "decode/b1/q1/kv1-8192/h4x2/d256/w1024/ring/bf16"},
-        HostProblem{"verify5_d256_ring", "verify/b1/q5/kv1-8192/h4x2/d256/w300/ring/bf16"},
+        HostProblem{"decode_d256_ring", "decode/b1/q1/kv1-8192/h2x1/d256/w1024/ring/bf16"},
+        HostProblem{"verify5_d256_ring", "verify/b1/q5/kv1-8192/h2x1/d256/w300/ring/bf16"},
         HostProblem{"verify16_d256_window",
                     "verify/b1/q16/kv1-8192/h2x1/d256/w1024/contiguous/bf16"},
         HostProblem{"decode_d128_batch", "decode/b3/q1/kv1-8192/h9x3/d128/contiguous/bf16"},
