@@ -26,16 +26,17 @@ json bytes_of(const std::string& text) {
 
 // All fields by their place: a new one does not compile until it is added here.
 json to_json(const TimerOptions& options) {
-  const auto& [min_samples, max_samples, relative_spread, abandon_above_us] = options;
-  return json::array({min_samples, max_samples, relative_spread, abandon_above_us});
+  const auto& [min_samples, max_samples, relative_spread, abandon_above_us, new_graph] = options;
+  return json::array({min_samples, max_samples, relative_spread, abandon_above_us, new_graph});
 }
 
 void from_json(const json& message, TimerOptions* options) {
-  auto& [min_samples, max_samples, relative_spread, abandon_above_us] = *options;
+  auto& [min_samples, max_samples, relative_spread, abandon_above_us, new_graph] = *options;
   message.at(0).get_to(min_samples);
   message.at(1).get_to(max_samples);
   message.at(2).get_to(relative_spread);
   message.at(3).get_to(abandon_above_us);
+  message.at(4).get_to(new_graph);
 }
 
 json to_json(const Interval& interval) {

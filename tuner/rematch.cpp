@@ -39,12 +39,13 @@ Timing Play::total(std::size_t idx) const {
 }
 
 std::vector<double> log_ratios(const std::vector<Play>& plays, std::size_t slow, std::size_t fast) {
+  std::vector<double> all;
   for (auto play = plays.rbegin(); play != plays.rend(); ++play) {
-    if (play->rounds.count(slow) > 0 && play->rounds.count(fast) > 0) {
-      return ratios_of(*play, slow, fast);
-    }
+    if (play->rounds.count(slow) == 0 || play->rounds.count(fast) == 0) continue;
+    const std::vector<double> ratios = ratios_of(*play, slow, fast);
+    all.insert(all.end(), ratios.begin(), ratios.end());
   }
-  return {};
+  return all;
 }
 
 Gain gain_of(const std::vector<std::vector<double>>& ratios) {

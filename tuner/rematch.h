@@ -24,10 +24,10 @@ struct Play {
 };
 
 // Logarithms of slow / fast for pairs of samples of the same round: what moves both is not in them.
-// Of the last rematch that both played; empty when there is none.
+// Of all rematches that both played, the last one first.
 std::vector<double> log_ratios(const std::vector<Play>& plays, std::size_t slow, std::size_t fast);
 
-// Such ratios of each length; a pair of each makes one number.
+// Such ratios of each length; a pair of each makes one number, as far as all have pairs.
 Gain gain_of(const std::vector<std::vector<double>>& ratios);
 
 // Whether more rounds would change little: every finalist's ratio to the default, or else to the

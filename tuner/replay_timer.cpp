@@ -35,7 +35,8 @@ Timing ReplayTimer::measure(const AttentionKernels& kernels, const Candidate& ca
                             const std::function<void(std::size_t)>& launch,
                             const TimerOptions& options, const std::string& what) {
   auto known = captured_.find(candidate);
-  if (known == captured_.end() || known->second.function != kernels.split.function) {
+  if (options.new_graph || known == captured_.end() ||
+      known->second.function != kernels.split.function) {
     launch(0);  // the first launch of a kernel may load it
     const auto once_us = [&] { return watch_.time_us(stream_.get(), [&] { launch(1); }); };
     double launch_us = once_us();

@@ -16,8 +16,7 @@ using Points = std::map<int, const Measurement*>;
 struct Contender {
   const Candidate* candidate;
   Points points;
-  double regret;      // the worst
-  double half_width;  // of the median's interval where that is, in regret
+  double regret;  // the worst
 };
 
 // Measurements by kv_len; the last one of a point counts. Points without a time are absent.
@@ -54,22 +53,16 @@ std::map<int, double> best_times(const std::vector<Points>& all) {
   return best;
 }
 
-// The worst regret over `wanted`, and the half-width at that point.
-std::pair<double, double> worst_of(const Points& points, const std::vector<int>& wanted,
-                                   const std::map<int, double>& best) {
-  double worst = 0, half_width = 0;
+double worst_of(const Points& points, const std::vector<int>& wanted,
+                const std::map<int, double>& best) {
+  double worst = 0;
   const double longest_us = best.at(wanted.back());
   for (const int kv_len : wanted) {
-    const Measurement& point = *points.at(kv_len);
-    const double over_us = counted_us(best.at(kv_len), longest_us);
-    const double regret = (point.median_us - best.at(kv_len)) / over_us;
-    const double width = half_width_us(point) / over_us;
-    if (regret > worst || (regret == worst && width > half_width)) {
-      worst = regret;
-      half_width = width;
-    }
+    const double best_us = best.at(kv_len);
+    const double lost_us = points.at(kv_len)->median_us - best_us;
+    worst = std::max(worst, lost_us / counted_us(best_us, longest_us));
   }
-  return {worst, half_width};
+  return worst;
 }
 
 // The fixed order among tied candidates.
@@ -88,8 +81,7 @@ const Contender& best_of(const Problem& problem, const std::vector<Contender>& c
       });
   const Contender* best = nullptr;
   for (const Contender& one : contenders) {
-    const double open = std::hypot(one.half_width, least.half_width);
-    if (one.regret > least.regret + std::clamp(open, kTieRegret, kMostTieRegret)) continue;
+    if (one.regret > least.regret + kTieRegret) continue;
     if (best == nullptr || tie_order(problem, *one.candidate, defending) <
                                tie_order(problem, *best->candidate, defending)) {
       best = &one;
@@ -155,7 +147,7 @@ std::map<Candidate, double> worst_regrets(const std::vector<CandidateMeasurement
   std::map<Candidate, double> regrets;
   for (std::size_t i = 0; i < measured.size(); ++i) {
     if (!has_all(all[i], points)) continue;
-    regrets[measured[i].candidate] = worst_of(all[i], points, best).first;
+    regrets[measured[i].candidate] = worst_of(all[i], points, best);
   }
   return regrets;
 }
@@ -171,13 +163,11 @@ std::optional<Selection> select_winner(const Problem& problem,
     if (!rematch.finalists.empty() && !defends && !is_among(one.candidate, rematch.finalists))
       continue;
     all.push_back(points_of(one));
-    if (has_all(all.back(), wanted)) contenders.push_back({&one.candidate, all.back(), 0, 0});
+    if (has_all(all.back(), wanted)) contenders.push_back({&one.candidate, all.back(), 0});
   }
   if (contenders.empty()) return std::nullopt;
   const std::map<int, double> best = best_times(all);
-  for (Contender& one : contenders) {
-    std::tie(one.regret, one.half_width) = worst_of(one.points, wanted, best);
-  }
+  for (Contender& one : contenders) one.regret = worst_of(one.points, wanted, best);
 
   const auto defender = std::find_if(contenders.begin(), contenders.end(), [&](const auto& one) {
     return *one.candidate == rematch.defending;

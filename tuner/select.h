@@ -49,12 +49,9 @@ struct Selection {
   double runner_up_regret = 0;
 };
 
-// Candidates are tied with the one of least worst regret when theirs is above it by no more than the
-// times leave open (the half-widths of their medians' intervals at that point, added as independent
-// errors are), but by this much in any case and never by more than that. Among the tied the default
-// stays, then fewer splits, less shared memory and the text decide.
+// Candidates are tied with the one of least worst regret when theirs is above it by no more than this.
+// Among the tied the default stays, then fewer splits, less shared memory and the text decide.
 constexpr double kTieRegret = 0.01;
-constexpr double kMostTieRegret = 0.015;
 
 // Picks the finalist whose worst regret over the range is least. Candidates without a measurement at
 // every point of `range` do not take part. Nobody replaces the default but with a proven gain: a

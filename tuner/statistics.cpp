@@ -37,14 +37,15 @@ CleanSamples drop_wild(const std::vector<double>& samples) {
 }
 
 int bound_rank(int n, double risk) {
-  // P(at most k of n samples below the median), one binomial term after the other.
-  double term = std::pow(0.5, n);
-  double probability = term;
+  // P(at most k of n samples below the median), one binomial term after the other; 2^-n itself is 0
+  // from 1075 samples on.
+  double log_term = n * std::log(0.5);
+  double probability = std::exp(log_term);
   int rank = 0;
   while (rank < n && probability <= risk) {
     ++rank;
-    term *= static_cast<double>(n - rank + 1) / rank;
-    probability += term;
+    log_term += std::log(static_cast<double>(n - rank + 1) / rank);
+    probability += std::exp(log_term);
   }
   return rank;
 }

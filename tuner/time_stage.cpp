@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "tuner/rematch.h"
+#include "tuner/rematch_run.h"
 #include "tuner/timestamp.h"
 
 namespace attune {
@@ -32,8 +32,8 @@ struct RangeState {
 
 class TimeRun {
  public:
-  explicit TimeRun(const TimeRequest& request)
-      : request_(request), times_(request.candidates.size()) {
+  explicit TimeRun(const TimeRequest& request) : request_(request), plays_(request, &table_) {
+    table_.times.resize(request.candidates.size());
     for (std::size_t r = 0; r < request.ranges.size(); ++r) {
       RangeState state{request.ranges[r], request.problem, {}, {}, {}, 0, true};
       state.problem.kv = request.ranges[r];
@@ -99,7 +99,7 @@ class TimeRun {
     if (!request_.known) return false;
     const auto timing = request_.known(request_.candidates[idx], length);
     if (!timing) return false;
-    times_[idx][length] = *timing;
+    table_.times[idx][length] = *timing;
     *best_us = std::min(*best_us, timing->median_us);
     return true;
   }
@@ -111,7 +111,7 @@ class TimeRun {
     for (const RangeState& range : ranges_) {
       if (range.lengths.count(length) == 0) continue;
       for (const auto& [idx, regret] : range.alive) {
-        if (failed_.count(idx) > 0) continue;  // at a length that this range lacks
+        if (table_.failed.count(idx) > 0) continue;  // at a length that this range lacks
         const double rank = range.default_idx == idx ? -1 : regret.middle;
         const auto [it, is_first] = regrets.try_emplace(idx, rank);
         if (!is_first) it->second = std::min(it->second, rank);
@@ -125,10 +125,11 @@ class TimeRun {
   }
 
   void drop_poor(RangeState* range, int length) {
-    std::erase_if(range->alive, [&](const auto& entry) { return failed_.count(entry.first) > 0; });
+    std::erase_if(range->alive,
+                  [&](const auto& entry) { return table_.failed.count(entry.first) > 0; });
     const Timing* best = nullptr;
     for (const auto& [idx, regret] : range->alive) {
-      const Timing& timing = times_[idx].at(length);
+      const Timing& timing = table_.times[idx].at(length);
       if (best == nullptr || timing.median_us < best->median_us) best = &timing;
     }
     if (best == nullptr) return;
@@ -136,7 +137,7 @@ class TimeRun {
     const double over_us = counted_us(best->median_us, range->longest_best_us);
     double leader_high = kInfinity;
     for (auto& [idx, regret] : range->alive) {
-      const Timing& timing = times_[idx].at(length);
+      const Timing& timing = table_.times[idx].at(length);
       const Interval& in = timing.median_in;
       regret.low = std::max(regret.low, (in.low - best->median_in.high) / over_us);
       regret.middle = std::max(regret.middle, (timing.median_us - best->median_us) / over_us);
@@ -154,12 +155,12 @@ class TimeRun {
   }
   bool has_all_lengths(const RangeState& range) const {
     return std::all_of(range.alive.begin(), range.alive.end(), [&](const auto& entry) {
-      return failed_.count(entry.first) > 0 || is_timed(entry.first, range);
+      return table_.failed.count(entry.first) > 0 || is_timed(entry.first, range);
     });
   }
   bool is_timed(std::size_t idx, const RangeState& range) const {
     return std::all_of(range.lengths.begin(), range.lengths.end(),
-                       [&](int length) { return times_[idx].count(length) > 0; });
+                       [&](int length) { return table_.times[idx].count(length) > 0; });
   }
 
   // Out of time: the best candidate so far and the default get the points they lack.
@@ -167,19 +168,19 @@ class TimeRun {
     std::optional<std::size_t> leader;
     const auto rank = [&](std::size_t idx) {
       const int longest = *range.lengths.rbegin();
-      const auto time = times_[idx].find(longest);
+      const auto time = table_.times[idx].find(longest);
       return std::make_pair(range.alive.at(idx).middle,
-                            time == times_[idx].end() ? kInfinity : time->second.median_us);
+                            time == table_.times[idx].end() ? kInfinity : time->second.median_us);
     };
     for (const auto& [idx, regret] : range.alive) {
-      if (failed_.count(idx) > 0 || times_[idx].empty()) continue;
+      if (table_.failed.count(idx) > 0 || table_.times[idx].empty()) continue;
       if (!leader || rank(idx) < rank(*leader)) leader = idx;
     }
     if (!leader) return;
     for (const std::size_t idx : {*leader, range.default_idx.value_or(*leader)}) {
       for (const int length : range.lengths) {
         if (request_.interrupted()) return;
-        if (times_[idx].count(length) == 0 && failed_.count(idx) == 0) {
+        if (table_.times[idx].count(length) == 0 && table_.failed.count(idx) == 0) {
           measure(idx, length, {.min_samples = 1, .max_samples = request_.plan.first_min_samples});
         }
       }
@@ -190,7 +191,9 @@ class TimeRun {
   std::set<std::size_t> rematch(RangeState& range) {
     std::set<std::size_t> finalists = leaders(range);
     while (!finalists.empty()) {
-      if (finalists.size() > 1) play(range, finalists);
+      if (finalists.size() > 1) {
+        range.complete = plays_.play(finalists, range.lengths, range.default_idx);
+      }
       if (!range.complete) break;
       const auto regrets = worst_regrets(measurements_of(result_of(range), {}), points_of(range));
       if (regrets.empty()) break;
@@ -198,11 +201,26 @@ class TimeRun {
           std::min_element(regrets.begin(), regrets.end(),
                            [](const auto& a, const auto& b) { return a.second < b.second; });
       const std::size_t idx = idx_of(leader->first);
-      if (finalists.size() <= 1 || has_played(idx, range)) break;
-      std::erase_if(finalists, [&](std::size_t one) { return failed_.count(one) > 0; });
+      if (finalists.size() <= 1 || plays_.has_played(idx, range.lengths)) break;
+      std::erase_if(finalists, [&](std::size_t one) { return table_.failed.count(one) > 0; });
       finalists.insert(idx);
     }
+    if (range.complete && request_.plan.plays_again) prove_leader(range, finalists);
     return finalists;
+  }
+
+  // Who would win if its gain over the default, which its pairs show but do not prove, were proven:
+  // the two play once more, so that a default that loses a little does not stay for want of pairs.
+  void prove_leader(RangeState& range, const std::set<std::size_t>& finalists) {
+    const Rematch seen = rematch_of(range, finalists);
+    Rematch hopeful = seen;
+    for (auto& [candidate, gain] : hopeful.gains) gain.low = gain.median;
+    const auto leader =
+        select_winner(range.problem, measurements_of(result_of(range), {}), hopeful);
+    if (!leader) return;
+    const auto gain = seen.gains.find(leader->winner);
+    if (gain == seen.gains.end() || gain->second.low > 0) return;
+    range.complete = plays_.prove(*range.default_idx, idx_of(leader->winner), range.lengths);
   }
 
   // The candidates of least worst regret whose times leave open that they are the best, no less than
@@ -211,7 +229,7 @@ class TimeRun {
     std::vector<std::pair<double, std::size_t>> order;
     double leader_high = kInfinity;
     for (const auto& [idx, regret] : range.alive) {
-      if (failed_.count(idx) > 0 || !is_timed(idx, range)) continue;
+      if (table_.failed.count(idx) > 0 || !is_timed(idx, range)) continue;
       order.emplace_back(regret.middle, idx);
       leader_high = std::min(leader_high, regret.high);
     }
@@ -219,86 +237,27 @@ class TimeRun {
     std::set<std::size_t> finalists;
     for (const auto& [regret, idx] : order) {
       if (finalists.size() == request_.plan.num_finalists) break;
-      const bool is_open = range.alive.at(idx).low <= leader_high + kMostTieRegret;
+      const bool is_open = range.alive.at(idx).low <= leader_high + kTieRegret;
       if (is_open || finalists.size() < 2) finalists.insert(idx);
     }
     const auto idx = range.default_idx;
-    if (idx && failed_.count(*idx) == 0 && is_timed(*idx, range)) finalists.insert(*idx);
+    if (idx && table_.failed.count(*idx) == 0 && is_timed(*idx, range)) finalists.insert(*idx);
     return finalists;
-  }
-
-  // A B C A B C at every point; these samples replace the earlier ones.
-  void play(RangeState& range, const std::set<std::size_t>& finalists) {
-    for (const int length : range.lengths) {
-      const bool played =
-          std::any_of(plays_[length].begin(), plays_[length].end(), [&](const Play& play) {
-            return std::all_of(finalists.begin(), finalists.end(), [&](std::size_t idx) {
-              return failed_.count(idx) > 0 || play.rounds.count(idx) > 0;
-            });
-          });
-      if (played) continue;
-      Play play;
-      for (int round = 1; round <= request_.plan.max_rounds; ++round) {
-        if (!play_round(finalists, length, &play)) {
-          range.complete = false;
-          return;
-        }
-        if (round >= request_.plan.min_rounds && is_settled(play, range.default_idx)) break;
-      }
-      for (const std::size_t idx : finalists) {
-        if (failed_.count(idx) == 0) times_[idx][length] = play.total(idx);
-      }
-      plays_[length].push_back(std::move(play));
-    }
-  }
-
-  // False when stopped.
-  bool play_round(const std::set<std::size_t>& finalists, int length, Play* play) {
-    const int samples = request_.plan.round_samples;
-    for (const std::size_t idx : finalists) {
-      if (request_.stop()) return false;
-      if (failed_.count(idx) > 0) continue;
-      auto timing = request_.measure(request_.candidates[idx], length,
-                                     {.min_samples = samples, .max_samples = samples});
-      if (timing) {
-        play->rounds[idx].push_back(std::move(*timing));
-      } else {
-        fail(idx);
-        play->rounds.erase(idx);
-      }
-    }
-    return true;
-  }
-
-  bool has_played(std::size_t idx, const RangeState& range) const {
-    return std::all_of(range.lengths.begin(), range.lengths.end(), [&](int length) {
-      const auto plays = plays_.find(length);
-      return plays != plays_.end() &&
-             std::any_of(plays->second.begin(), plays->second.end(),
-                         [&](const Play& play) { return play.rounds.count(idx) > 0; });
-    });
   }
 
   // What the finalists' samples say about them and the default. Who played at all lengths, in other
   // ranges, is one too; a finalist that had nobody to play with is one nevertheless.
   Rematch rematch_of(const RangeState& range, const std::set<std::size_t>& finalists) const {
     Rematch rematch;
-    if (range.default_idx && failed_.count(*range.default_idx) == 0) {
+    if (range.default_idx && table_.failed.count(*range.default_idx) == 0) {
       rematch.defending = request_.candidates[*range.default_idx];
     }
     for (std::size_t idx = 0; idx < request_.candidates.size(); ++idx) {
-      if (failed_.count(idx) > 0) continue;
-      if (finalists.count(idx) == 0 && !has_played(idx, range)) continue;
+      if (table_.failed.count(idx) > 0) continue;
+      if (finalists.count(idx) == 0 && !plays_.has_played(idx, range.lengths)) continue;
       rematch.finalists.push_back(request_.candidates[idx]);
       if (!rematch.defending || idx == range.default_idx) continue;
-      std::vector<std::vector<double>> ratios;
-      for (const int length : range.lengths) {
-        const auto plays = plays_.find(length);
-        ratios.push_back(plays == plays_.end()
-                             ? std::vector<double>()
-                             : log_ratios(plays->second, *range.default_idx, idx));
-      }
-      rematch.gains[request_.candidates[idx]] = gain_of(ratios);
+      rematch.gains[request_.candidates[idx]] = plays_.gain(*range.default_idx, idx, range.lengths);
     }
     return rematch;
   }
@@ -306,15 +265,11 @@ class TimeRun {
   std::optional<Timing> measure(std::size_t idx, int length, const TimerOptions& options) {
     auto timing = request_.measure(request_.candidates[idx], length, options);
     if (timing) {
-      times_[idx][length] = *timing;
+      table_.times[idx][length] = *timing;
     } else {
-      fail(idx);
+      table_.fail(idx);
     }
     return timing;
-  }
-  void fail(std::size_t idx) {
-    failed_.insert(idx);
-    times_[idx].clear();
   }
 
   std::size_t idx_of(const Candidate& candidate) const {
@@ -326,11 +281,11 @@ class TimeRun {
 
   TimedRange result_of(const RangeState& range) const {
     TimedRange result{range.range, {}, {}, range.complete};
-    for (std::size_t idx = 0; idx < times_.size(); ++idx) {
+    for (std::size_t idx = 0; idx < table_.times.size(); ++idx) {
       TimedCandidate one{request_.candidates[idx], {}};
       for (const int point : kv_points(range.range)) {
-        const auto time = times_[idx].find(equivalent_kv_len(request_.problem, point));
-        if (time != times_[idx].end()) one.points.emplace_back(point, time->second);
+        const auto time = table_.times[idx].find(equivalent_kv_len(request_.problem, point));
+        if (time != table_.times[idx].end()) one.points.emplace_back(point, time->second);
       }
       if (!one.points.empty()) result.timed.push_back(std::move(one));
     }
@@ -339,9 +294,8 @@ class TimeRun {
 
   const TimeRequest& request_;
   std::vector<RangeState> ranges_;
-  std::vector<std::map<int, Timing>> times_;  // by candidate index, by kv_len measured at
-  std::set<std::size_t> failed_;
-  std::map<int, std::vector<Play>> plays_;  // by length
+  TimeTable table_;
+  RematchRun plays_;
   std::size_t num_measured_ = 0;
 };
 

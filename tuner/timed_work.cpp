@@ -64,6 +64,7 @@ TimingSizes timing_sizes(const DeviceInfo& device) {
           .settling_replays = 0,
           .max_samples = 2,
           .max_rounds = 5,
+          .plays_again = false,
           .evict_over_l2 = 0,
           .read_probe_bytes = std::size_t{16} << 20,
           .probe_samples = 2,

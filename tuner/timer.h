@@ -18,7 +18,7 @@ namespace attune {
 
 // Version of the way of measuring; stored with every measurement. Raise it when times stop being
 // comparable.
-constexpr int kTimingMethod = 5;  // 5: the first replays of a graph do not count
+constexpr int kTimingMethod = 6;  // 6: finalists are timed by two graphs
 
 struct Timing {
   double median_us = 0;     // per launch, combine included
@@ -47,6 +47,7 @@ struct TimingSizes {
   double settling_us = 4000;
   int max_samples = std::numeric_limits<int>::max();  // at most, whatever TimerOptions say
   int max_rounds = std::numeric_limits<int>::max();   // of a rematch
+  bool plays_again = true;                            // where a rematch left something open
   // Read before every replay, in units of the L2: nothing of an earlier one stays in it. It also
   // keeps the device busy until the replay is enqueued, so that the host's time is not part of a
   // sample.
@@ -74,6 +75,7 @@ struct TimerOptions {
   int max_samples = 25;
   double relative_spread = 0.01;  // stop once spread/median is below, after min_samples
   double abandon_above_us = 0;    // after two samples above this, stop (0: never)
+  bool new_graph = false;         // do not replay the one of an earlier measurement
 };
 
 // The lengths of a batch that a kernel is judged by at `kv_len`: all alike, and in a batch without a

@@ -182,8 +182,9 @@ std::vector<TimedRange> UnitRun::time_all() {
   request.defaults = unit_.defaults;
   request.candidates = admitted_;
   request.plan = plan_of(context_.options.effort);
-  const int most_rounds = timing_sizes(context_.measure.device()).max_rounds;
-  request.plan.max_rounds = std::min(request.plan.max_rounds, most_rounds);
+  const TimingSizes sizes = timing_sizes(context_.measure.device());
+  request.plan.max_rounds = std::min(request.plan.max_rounds, sizes.max_rounds);
+  request.plan.plays_again = sizes.plays_again;
   request.known = recall_times();
   request.measure = [&](const Candidate& candidate, int kv_len, const TimerOptions& options) {
     return measure(candidate, kv_len, options);

@@ -34,8 +34,11 @@ TEST(MeasureProtocol, GivesARequestBack) {
   request.seed = ~std::uint64_t{0};
   request.candidate = "splitkv/m16n64s2w8/x33";
   request.kv_len = 4096;
-  request.options = {
-      .min_samples = 1, .max_samples = 2, .relative_spread = 0.25, .abandon_above_us = 1e-3};
+  request.options = {.min_samples = 1,
+                     .max_samples = 2,
+                     .relative_spread = 0.25,
+                     .abandon_above_us = 1e-3,
+                     .new_graph = true};
   request.binary = sample_binary();
   const MeasureRequest back = decode_request(encode_request(request));
   EXPECT_EQ(back.ask, request.ask);
@@ -49,6 +52,7 @@ TEST(MeasureProtocol, GivesARequestBack) {
   EXPECT_EQ(back.options.max_samples, 2);
   EXPECT_EQ(back.options.relative_spread, 0.25);
   EXPECT_EQ(back.options.abandon_above_us, 1e-3);
+  EXPECT_TRUE(back.options.new_graph);
   ASSERT_TRUE(back.binary);
   EXPECT_EQ(back.binary->cubin, request.binary->cubin);
   EXPECT_EQ(back.binary->key, request.binary->key);

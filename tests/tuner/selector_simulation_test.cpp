@@ -14,11 +14,13 @@ namespace {
 
 constexpr int kRuns = 1000;
 constexpr double kAllowedLoss = 0.01;
+constexpr double kSlowGraph = 0.03;
 
 struct Noise {
   double sigma = 0.05;     // of a sample
   double outliers = 0.01;  // share of samples that are wild
   double drift = 0.002;    // of all times from one measurement to the next, a random walk
+  double slow_graphs = 0;  // share of graphs that are slower by kSlowGraph for their whole life
 };
 
 // One tune of candidates whose true times are the default's times 1 + gap; the default is gap 0.
@@ -57,7 +59,11 @@ class Simulation {
   Timing measure(const Candidate& one, int kv_len, const TimerOptions& options) {
     drift_ *= 1 + noise_.drift * normal_(random_);
     const double gap = gaps_.at(static_cast<std::size_t>(one.split_cap - 1));
-    const double true_us = 30.0 * std::sqrt(kv_len) * (1 + gap) * drift_;
+    const auto [graph, is_new] = graphs_.try_emplace(one.split_cap, 1.0);
+    if (is_new || options.new_graph) {
+      graph->second = uniform_(random_) < noise_.slow_graphs ? 1 + kSlowGraph : 1;
+    }
+    const double true_us = 30.0 * std::sqrt(kv_len) * (1 + gap) * drift_ * graph->second;
     std::vector<double> samples;
     for (int i = 0; i < options.max_samples; ++i) {
       samples.push_back(sample(true_us));
@@ -85,6 +91,7 @@ class Simulation {
   std::normal_distribution<double> normal_;
   std::uniform_real_distribution<double> uniform_;
   double drift_ = 1;
+  std::map<int, double> graphs_;  // by split cap: how slow
   TimeRequest request_;
 };
 
@@ -154,7 +161,7 @@ TEST(SelectorSimulation, FindsSmallGainsInTheNoiseOfAGpu) {
 
 // Tunes of the same candidates in other noise: the same winner, or one as good.
 TEST(SelectorSimulation, TunesAgree) {
-  const Noise gpu{.sigma = 0.004, .outliers = 0.01, .drift = 0.002};
+  const Noise gpu{.sigma = 0.004, .outliers = 0.01, .drift = 0.002, .slow_graphs = 0.01};
   std::mt19937 random(7);
   std::uniform_real_distribution<double> gap(-0.12, 0.3);
   int num_agreeing = 0, num_runs = 0;

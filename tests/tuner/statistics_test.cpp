@@ -39,6 +39,8 @@ TEST(BoundRank, IsThatOfTheSignTest) {
   EXPECT_EQ(bound_rank(6, 0.025), 1);
   EXPECT_EQ(bound_rank(20, 0.025), 6);  // P(X <= 5) = 0.0207, P(X <= 6) = 0.0577
   EXPECT_EQ(bound_rank(0, 0.1), 0);
+  EXPECT_EQ(bound_rank(40, 0.001), 10);
+  EXPECT_EQ(bound_rank(4000, 0.001), 1902);  // where 2^-n is no number
 }
 
 TEST(MedianInterval, IsTheRangeOfFewSamples) {

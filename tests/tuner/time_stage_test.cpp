@@ -278,9 +278,54 @@ TEST_F(TimeCandidates, PlaysMoreRoundsWhileTimesSpread) {
   have_candidates(2);
   request_.ranges = {{1024, 1024}};
   int next = 0;
-  time_us_ = [&](const Candidate&, int) { return 10.0 + 0.2 * (next++ % 3); };
+  time_us_ = [&](const Candidate&, int) { return 10.0 + 0.06 * (next++ % 3); };
   time_candidates(request_);
   EXPECT_EQ(count(2, 1024), 1 + request_.plan.max_rounds);
+}
+
+TEST_F(TimeCandidates, ALeaderWithoutAProofPlaysTheDefaultAgain) {
+  have_candidates(2);
+  request_.ranges = {{1024, 1024}};
+  // 3% faster than the default, but 2 of the first 16 pairs of the rematch are 1% slower.
+  int next = 0;
+  request_.measure = [&](const Candidate& one, int kv_len, const TimerOptions& options) {
+    log_.emplace_back(one.split_cap, kv_len);
+    std::vector<double> samples(static_cast<std::size_t>(options.min_samples), 10.0);
+    for (double& us : samples) {
+      if (one.split_cap == 2) us = next == 8 || next == 13 ? 10.1 : 9.7;
+      if (one.split_cap == 2) ++next;
+    }
+    return std::optional(summarize(samples));
+  };
+  EXPECT_EQ(winner_of(time_candidates(request_)[0])->winner, candidate(2));
+  const int rounds = request_.plan.min_rounds + request_.plan.max_rounds;
+  EXPECT_EQ(count(2, 1024), 1 + rounds);
+  EXPECT_EQ(count(1, 1024), 1 + rounds);
+  next = 0;
+  request_.plan.plays_again = false;
+  EXPECT_EQ(winner_of(time_candidates(request_)[0])->winner, candidate(1));
+}
+
+TEST_F(TimeCandidates, PlaysAgainWithNewGraphsWhereTheNumberIsNotTheFirstOne) {
+  have_candidates(2);
+  request_.ranges = {{1024, 1024}};
+  // The second graph of the better one is a slow one.
+  std::map<int, int> graphs;
+  request_.measure = [&](const Candidate& one, int kv_len, const TimerOptions& options) {
+    log_.emplace_back(one.split_cap, kv_len);
+    int& graph = graphs[one.split_cap];
+    if (options.new_graph || graph == 0) ++graph;
+    const double us = one.split_cap == 1 ? 10.0 : graph == 2 ? 10.5 : 9.5;
+    return std::optional(
+        summarize(std::vector<double>(static_cast<std::size_t>(options.min_samples), us)));
+  };
+  EXPECT_EQ(winner_of(time_candidates(request_)[0])->winner, candidate(2));
+  // Two plays, and one for the proof, which the slow graph's pairs deny.
+  EXPECT_EQ(count(2, 1024), 1 + 2 * request_.plan.min_rounds + request_.plan.max_rounds);
+  EXPECT_EQ(graphs[1], 4) << "all have new ones";
+  graphs.clear();
+  request_.plan.plays_again = false;
+  EXPECT_EQ(winner_of(time_candidates(request_)[0])->winner, candidate(1));
 }
 
 TEST_F(TimeCandidates, StopsAHopelessCandidateSoonAndOthersLater) {

@@ -271,6 +271,8 @@ TEST_F(AttentionTimerTest, KeepsTheGraphsOfThoseWhoTakeTurns) {
   const AttentionKernels again = load(kProblem);  // other kernels
   timer.measure(again, kCandidate, 256);
   EXPECT_EQ(captures, 4);
+  timer.measure(again, kCandidate, 256, {.new_graph = true});
+  EXPECT_EQ(captures, 5);
 }
 
 TEST_F(AttentionTimerTest, ThrowsWhenTheClockIsBroken) {
