@@ -5,10 +5,13 @@ For each problem: how many of the caches hold its most frequent winner, and the 
 lost at a length over the best time there, by the median over the caches of a candidate's times (as `attune tune` counts
 it: over no less than 20 us or the best time at the longest length). One winner serves all lengths of a problem, so even
 the best choice has a regret where no candidate is best at all of them: "avoidable" is what the winner has above the
-candidate with the least. With one cache of `--effort exhaustive` as --by its times alone judge the others' winners."""
+candidate with the least. Of a cache of `--effort exhaustive` after --with the times count too, so that candidates are among
+the judges' that a normal tune leaves out. One cache alone is a poor judge: a candidate that it did not take for a finalist
+was timed by one CUDA graph, and one in a hundred of those is 0.25 us a launch slower than others."""
 
 import argparse
 import collections
+import csv
 import pathlib
 import sqlite3
 import statistics
@@ -41,6 +44,15 @@ def typical_times(caches):
                 found[point][candidate].append(median_us)
     return {point: {candidate: statistics.median(us) for candidate, us in candidates.items()}
             for point, candidates in found.items()}
+
+
+def write_times(times, path):
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("shape", "kv_len", "candidate", "median_us"))
+        for (shape, kv_len), candidates in sorted(times.items()):
+            for candidate, median_us in sorted(candidates.items()):
+                writer.writerow((shape, kv_len, candidate, f"{median_us:.3f}"))
 
 
 def worst_regret(times, shape, kv_min, kv_max, candidate):
@@ -89,18 +101,22 @@ def report(caches, times):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("caches", nargs="+", metavar="CACHE")
-    parser.add_argument("--by", metavar="CACHE", help="the cache whose times judge")
+    parser.add_argument("--with", dest="also", metavar="CACHE", help="a cache whose times count, but not its winners")
+    parser.add_argument("--csv", metavar="FILE", help="writes the times that judge")
     arguments = parser.parse_args()
     try:
         caches = [read_cache(path) for path in arguments.caches]
-        judges = [read_cache(arguments.by)] if arguments.by else caches
+        judges = caches + ([read_cache(arguments.also)] if arguments.also else [])
     except sqlite3.Error as error:
         print(f"cannot read a tuning cache: {error}; name files made by attune tune --cache", file=sys.stderr)
         return 1
     if not any(winners for winners, _ in caches):
         print("no cache has a winner", file=sys.stderr)
         return 1
-    report(caches, typical_times(judges))
+    times = typical_times(judges)
+    if arguments.csv:
+        write_times(times, arguments.csv)
+    report(caches, times)
     return 0
 
 

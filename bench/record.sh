@@ -19,7 +19,7 @@ Tunes what a table lacks, then times its rows against the default, the floor and
   linear              linear layers of 31B in every config
   model               31b: steps of 1 and 8 tokens of the whole model with random weights, of bf16 and of 4 bits. 3 min, 75 GB
   preset              attune tune --preset gemma4-31b, cold and warm. 52 s*
-  agreement           ten tunes of it, all but the first with its binaries, and an exhaustive one that judges them (agreement.py). 8 min
+  agreement           ten tunes of it, all but the first with its binaries, and an exhaustive one (agreement.py); times.csv has every candidate's. 9 min
   small-batch         two short sequences, which the host device measures too, in a minute of 2 cores
 Times are about those of an H200 with 16 cores, measured ones with a *, estimates the others. A model's parts have names
 too: 31b-global, 31b-sliding, 31b-batch and so on.
@@ -79,7 +79,7 @@ agreement() {
       python3 "$here/agreement.py" "${caches[@]}" >agreement.txt || return  # what there is, should the time end
     fi
   done
-  python3 "$here/agreement.py" --by exhaustive.db "${caches[@]}" | tee agreement.txt
+  python3 "$here/agreement.py" --with exhaustive.db --csv times.csv "${caches[@]}" | tee agreement.txt
 }
 
 record() {

@@ -6,21 +6,53 @@
 #include <utility>
 
 namespace attune {
+namespace {
+
+// What moved all numbers from `before` to `now`; 1 where they have none in common.
+double common_shift(const std::map<std::size_t, double>& now,
+                    const std::map<std::size_t, double>& before) {
+  std::vector<double> ratios;
+  for (const auto& [idx, us] : now) {
+    const auto earlier = before.find(idx);
+    if (earlier != before.end()) ratios.push_back(us / earlier->second);
+  }
+  if (ratios.empty()) return 1;
+  std::sort(ratios.begin(), ratios.end());
+  return ratios[(ratios.size() - 1) / 2];
+}
+
+}  // namespace
+
+bool is_confirmed(const std::map<std::size_t, double>& now,
+                  const std::vector<std::map<std::size_t, double>>& before, double tolerance_us) {
+  return std::all_of(now.begin(), now.end(), [&](const auto& of_player) {
+    const auto& [idx, us] = of_player;
+    return std::any_of(before.begin(), before.end(), [&](const auto& earlier) {
+      const auto number = earlier.find(idx);
+      return number != earlier.end() &&
+             std::abs(us - number->second * common_shift(now, earlier)) <= tolerance_us;
+    });
+  });
+}
 
 bool RematchRun::play(const std::set<std::size_t>& players, const std::set<int>& lengths,
                       const std::optional<std::size_t>& default_idx) {
   for (const int length : lengths) {
-    if (have_played(players, length)) continue;
-    for (bool is_last = !request_.plan.plays_again;; is_last = true) {
-      Play play;
-      for (int round = 1; round <= request_.plan.max_rounds; ++round) {
-        if (!play_round(players, length, &play)) return false;
-        if (round >= request_.plan.min_rounds && is_settled(play, default_idx)) break;
+    if (have_met(players, length)) continue;
+    std::vector<Medians> before = {first_medians(players, length)};
+    const int most_plays = request_.plan.plays_again ? kMostPlays : 1;
+    for (int count = 1; count <= most_plays; ++count) {
+      auto play = play_rounds(players, length, request_.plan.min_rounds, default_idx);
+      if (!play) return false;
+      Medians now;
+      for (const auto& [idx, rounds] : play->rounds) {
+        table_.times[idx][length] = play->total(idx);
+        now[idx] = table_.times[idx][length].median_us;
       }
-      const bool counts = is_last || is_confirmed(play, length, *lengths.rbegin());
-      for (const auto& [idx, rounds] : play.rounds) table_.times[idx][length] = play.total(idx);
-      plays_[length].push_back(std::move(play));
-      if (counts) break;
+      plays_[length].push_back(std::move(*play));
+      const double over_us = counted_us(best_us(length), best_us(*lengths.rbegin()));
+      if (is_confirmed(now, before, kSameTime * over_us)) break;
+      before.push_back(std::move(now));
     }
   }
   return true;
@@ -28,18 +60,18 @@ bool RematchRun::play(const std::set<std::size_t>& players, const std::set<int>&
 
 bool RematchRun::prove(std::size_t slow, std::size_t fast, const std::set<int>& lengths) {
   for (const int length : lengths) {
-    Play play;
-    for (int round = 1; round <= request_.plan.max_rounds; ++round) {
-      if (!play_round({slow, fast}, length, &play)) return false;
-    }
-    plays_[length].push_back(std::move(play));
+    auto play = play_rounds({slow, fast}, length, request_.plan.max_rounds, slow);
+    if (!play) return false;
+    if (play->rounds.size() < 2) return true;
+    plays_[length].push_back(std::move(*play));
   }
   return true;
 }
 
 bool RematchRun::has_played(std::size_t idx, const std::set<int>& lengths) const {
-  return std::all_of(lengths.begin(), lengths.end(),
-                     [&](int length) { return have_played({idx}, length); });
+  return table_.failed.count(idx) == 0 &&
+         std::all_of(lengths.begin(), lengths.end(),
+                     [&](int length) { return have_met({idx}, length); });
 }
 
 Gain RematchRun::gain(std::size_t slow, std::size_t fast, const std::set<int>& lengths) const {
@@ -52,8 +84,8 @@ Gain RematchRun::gain(std::size_t slow, std::size_t fast, const std::set<int>& l
   return gain_of(ratios);
 }
 
-// Together, those who failed aside.
-bool RematchRun::have_played(const std::set<std::size_t>& players, int length) const {
+// In one rematch, those who failed aside.
+bool RematchRun::have_met(const std::set<std::size_t>& players, int length) const {
   const auto plays = plays_.find(length);
   if (plays == plays_.end()) return false;
   return std::any_of(plays->second.begin(), plays->second.end(), [&](const Play& play) {
@@ -63,7 +95,19 @@ bool RematchRun::have_played(const std::set<std::size_t>& players, int length) c
   });
 }
 
-// False when stopped. A play begins with new graphs.
+// With new graphs, from min_rounds on until the times say enough; empty when stopped.
+std::optional<Play> RematchRun::play_rounds(const std::set<std::size_t>& players, int length,
+                                            int min_rounds,
+                                            const std::optional<std::size_t>& default_idx) {
+  Play play;
+  for (int round = 1; round <= request_.plan.max_rounds; ++round) {
+    if (!play_round(players, length, &play)) return std::nullopt;
+    if (round >= min_rounds && is_settled(play, default_idx)) break;
+  }
+  return play;
+}
+
+// False when stopped.
 bool RematchRun::play_round(const std::set<std::size_t>& players, int length, Play* play) {
   const int samples = request_.plan.round_samples;
   for (const std::size_t idx : players) {
@@ -75,6 +119,8 @@ bool RematchRun::play_round(const std::set<std::size_t>& players, int length, Pl
                          {.min_samples = samples, .max_samples = samples, .new_graph = is_first});
     if (timing) {
       play->rounds[idx].push_back(std::move(*timing));
+    } else if (request_.interrupted()) {
+      return false;  // not the candidate's fault
     } else {
       table_.fail(idx);
       play->rounds.erase(idx);
@@ -83,15 +129,14 @@ bool RematchRun::play_round(const std::set<std::size_t>& players, int length, Pl
   return true;
 }
 
-// Whether the table's numbers, which other graphs gave, are near those of `play`.
-bool RematchRun::is_confirmed(const Play& play, int length, int longest) const {
-  const double over_us = counted_us(best_us(length), best_us(longest));
-  return std::all_of(play.rounds.begin(), play.rounds.end(), [&](const auto& of_player) {
-    const auto before = table_.times[of_player.first].find(length);
-    const double us = play.total(of_player.first).median_us;
-    return before == table_.times[of_player.first].end() ||
-           std::abs(us - before->second.median_us) <= kSameTime * over_us;
-  });
+RematchRun::Medians RematchRun::first_medians(const std::set<std::size_t>& players,
+                                              int length) const {
+  Medians medians;
+  for (const std::size_t idx : players) {
+    const auto time = table_.times[idx].find(length);
+    if (time != table_.times[idx].end()) medians[idx] = time->second.median_us;
+  }
+  return medians;
 }
 
 double RematchRun::best_us(int length) const {

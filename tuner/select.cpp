@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "templates/launch_plan.h"
+#include "tuner/statistics.h"
 
 namespace attune {
 namespace {
@@ -37,8 +38,10 @@ bool is_among(const Candidate& candidate, const std::vector<Candidate>& some) {
   return std::find(some.begin(), some.end(), candidate) != some.end();
 }
 
-double half_width_us(const Measurement& point) {
-  return point.high_us > point.low_us ? (point.high_us - point.low_us) / 2 : 0;
+// Of the median; the median itself where none was stored.
+Interval interval_of(const Measurement& point) {
+  if (point.high_us <= point.low_us) return {point.median_us, point.median_us};
+  return {point.low_us, point.high_us};
 }
 
 // The best time of each point.
@@ -98,8 +101,7 @@ Gain unpaired_gain(const Points& slow, const Points& fast) {
     const auto of_fast = fast.find(kv_len);
     if (of_fast == fast.end()) continue;
     const Measurement& point = *of_fast->second;
-    low += std::log((of_slow->median_us - half_width_us(*of_slow)) /
-                    (point.median_us + half_width_us(point)));
+    low += std::log(interval_of(*of_slow).low / interval_of(point).high);
     middle += std::log(of_slow->median_us / point.median_us);
     ++count;
   }

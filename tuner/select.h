@@ -26,8 +26,8 @@ std::map<Candidate, double> worst_regrets(const std::vector<CandidateMeasurement
                                           const std::vector<int>& points);
 
 // How much longer the default takes than a candidate, minus 1: the median over pairs of samples that
-// were taken in the same round, each averaged over the points. Below `low` with a probability of
-// kProofRisk at most.
+// were taken in the same round, each averaged over the points. Of the graphs that were played it is
+// below `low` with a probability of kProofRisk at most.
 struct Gain {
   double low = 0;
   double median = 0;
@@ -49,8 +49,8 @@ struct Selection {
   double runner_up_regret = 0;
 };
 
-// Candidates are tied with the one of least worst regret when theirs is above it by no more than this.
-// Among the tied the default stays, then fewer splits, less shared memory and the text decide.
+// Candidates are tied with the one of least worst regret when theirs is above it by no more than
+// this. Among the tied the default stays, then fewer splits, less shared memory and the text decide.
 constexpr double kTieRegret = 0.01;
 
 // Picks the finalist whose worst regret over the range is least. Candidates without a measurement at

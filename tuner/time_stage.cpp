@@ -52,14 +52,21 @@ class TimeRun {
     first_pass();
     std::vector<TimedRange> results;
     for (RangeState& range : ranges_) {
-      std::set<std::size_t> finalists;
+      std::optional<std::set<std::size_t>> finalists;
       if (range.complete) {
         finalists = rematch(range);
+        range.complete = finalists.has_value();
+        if (finalists && request_.plan.plays_again) {
+          range.complete = prove_leader(range, *finalists);
+        }
       } else if (!request_.interrupted()) {
         finish_leader(range);
       }
       results.push_back(result_of(range));
-      if (range.complete) results.back().rematch = rematch_of(range, finalists);
+      // The default defends in any case, without pairs by its times' intervals.
+      Rematch& rematch = results.back().rematch;
+      rematch.defending = defender_of(range);
+      if (finalists) rematch = rematch_of(range, *finalists);
     }
     return results;
   }
@@ -88,6 +95,7 @@ class TimeRun {
         if (request_.progress) request_.progress(request_.candidates[idx], num_measured_, total);
         if (timing) best_us = std::min(best_us, timing->median_us);
       }
+      if (request_.interrupted()) return mark_incomplete();  // perhaps in the last one
       for (RangeState& range : ranges_) {
         if (range.lengths.count(length) > 0) drop_poor(&range, length);
       }
@@ -187,40 +195,36 @@ class TimeRun {
     }
   }
 
-  // Gives back the finalists. Who leads by first numbers only has to play as well.
-  std::set<std::size_t> rematch(RangeState& range) {
+  // Gives back the finalists; empty when stopped. Who leads by first numbers only has to play as well.
+  std::optional<std::set<std::size_t>> rematch(const RangeState& range) {
     std::set<std::size_t> finalists = leaders(range);
-    while (!finalists.empty()) {
-      if (finalists.size() > 1) {
-        range.complete = plays_.play(finalists, range.lengths, range.default_idx);
-      }
-      if (!range.complete) break;
+    while (finalists.size() > 1) {
+      if (!plays_.play(finalists, range.lengths, range.default_idx)) return std::nullopt;
       const auto regrets = worst_regrets(measurements_of(result_of(range), {}), points_of(range));
       if (regrets.empty()) break;
       const auto leader =
           std::min_element(regrets.begin(), regrets.end(),
                            [](const auto& a, const auto& b) { return a.second < b.second; });
       const std::size_t idx = idx_of(leader->first);
-      if (finalists.size() <= 1 || plays_.has_played(idx, range.lengths)) break;
+      if (plays_.has_played(idx, range.lengths)) break;
       std::erase_if(finalists, [&](std::size_t one) { return table_.failed.count(one) > 0; });
       finalists.insert(idx);
     }
-    if (range.complete && request_.plan.plays_again) prove_leader(range, finalists);
     return finalists;
   }
 
-  // Who would win if its gain over the default, which its pairs show but do not prove, were proven:
-  // the two play once more, so that a default that loses a little does not stay for want of pairs.
-  void prove_leader(RangeState& range, const std::set<std::size_t>& finalists) {
+  // Who would win by the times, but has no proof against the default, plays it once more, so that a
+  // default that loses a little does not stay for want of pairs. False when stopped.
+  bool prove_leader(const RangeState& range, const std::set<std::size_t>& finalists) {
     const Rematch seen = rematch_of(range, finalists);
     Rematch hopeful = seen;
-    for (auto& [candidate, gain] : hopeful.gains) gain.low = gain.median;
+    for (auto& [candidate, gain] : hopeful.gains) gain.low = 1;
     const auto leader =
         select_winner(range.problem, measurements_of(result_of(range), {}), hopeful);
-    if (!leader) return;
+    if (!leader) return true;
     const auto gain = seen.gains.find(leader->winner);
-    if (gain == seen.gains.end() || gain->second.low > 0) return;
-    range.complete = plays_.prove(*range.default_idx, idx_of(leader->winner), range.lengths);
+    if (gain == seen.gains.end() || gain->second.low > 0) return true;
+    return plays_.prove(*range.default_idx, idx_of(leader->winner), range.lengths);
   }
 
   // The candidates of least worst regret whose times leave open that they are the best, no less than
@@ -249,9 +253,7 @@ class TimeRun {
   // ranges, is one too; a finalist that had nobody to play with is one nevertheless.
   Rematch rematch_of(const RangeState& range, const std::set<std::size_t>& finalists) const {
     Rematch rematch;
-    if (range.default_idx && table_.failed.count(*range.default_idx) == 0) {
-      rematch.defending = request_.candidates[*range.default_idx];
-    }
+    rematch.defending = defender_of(range);
     for (std::size_t idx = 0; idx < request_.candidates.size(); ++idx) {
       if (table_.failed.count(idx) > 0) continue;
       if (finalists.count(idx) == 0 && !plays_.has_played(idx, range.lengths)) continue;
@@ -262,11 +264,16 @@ class TimeRun {
     return rematch;
   }
 
+  std::optional<Candidate> defender_of(const RangeState& range) const {
+    if (!range.default_idx || table_.failed.count(*range.default_idx) > 0) return std::nullopt;
+    return request_.candidates[*range.default_idx];
+  }
+
   std::optional<Timing> measure(std::size_t idx, int length, const TimerOptions& options) {
     auto timing = request_.measure(request_.candidates[idx], length, options);
     if (timing) {
       table_.times[idx][length] = *timing;
-    } else {
+    } else if (!request_.interrupted()) {  // that is not the candidate's fault
       table_.fail(idx);
     }
     return timing;

@@ -212,13 +212,23 @@ class Agreement(unittest.TestCase):
         self.assertIn("p  2 of 3 a  worst regret 5.0%, avoidable 2.0%", done.stdout)
         self.assertIn("2 of 3 winners are the most frequent of their problem; worst avoidable regret 2.0%", done.stdout)
 
-    def test_is_judged_by_one_cache_when_asked(self):
+    def test_counts_the_times_of_a_cache_whose_winners_do_not(self):
         quick = self.cache("quick.db", "b", {"b": (4, 103)})
         exhaustive = self.cache("exhaustive.db", "a", {"a": (4, 100), "b": (4, 103)})
         self.assertIn("worst regret 0.0%", self.run_on(quick).stdout)
-        self.assertIn("worst regret 3.0%", self.run_on("--by", exhaustive, quick).stdout)
-        lacking = self.run_on("--by", quick, exhaustive).stdout
-        self.assertIn("1 winners lack times", lacking)
+        times = self.folder / "times.csv"
+        self.assertIn("p  1 of 1 b  worst regret 3.0%", self.run_on("--with", exhaustive, "--csv", times, quick).stdout)
+        lines = times.read_text(encoding="utf-8").splitlines()
+        self.assertEqual(lines[0], "shape,kv_len,candidate,median_us")
+        self.assertEqual(len(lines), 1 + 4)
+        self.assertTrue(lines[-1].endswith("b,103.000"), lines[-1])
+
+    def test_says_how_many_winners_lack_times(self):
+        lacking = self.cache("lacking.db", "a", {"a": (4, 100)})
+        with sqlite3.connect(lacking) as database:
+            database.execute("DELETE FROM measurements")
+        database.close()
+        self.assertIn("1 winners lack times", self.run_on(lacking).stdout)
 
     def test_refuses_what_is_no_cache(self):
         self.assertEqual(self.run_on(self.folder / "none.db").returncode, 1)

@@ -159,6 +159,13 @@ TEST(SelectorSimulation, FindsSmallGainsInTheNoiseOfAGpu) {
   EXPECT_GT(outcome.better, kRuns * 95 / 100);
 }
 
+TEST(SelectorSimulation, TellsASlowGraphFromASlowCandidate) {
+  const Noise gpu{.sigma = 0.004, .outliers = 0.01, .drift = 0.002, .slow_graphs = 0.05};
+  // Without a second graph it is 38 of 1000: a default with a slow one loses to who is 1.1% slower.
+  EXPECT_LE(simulate({0, 0.011, 0.012, 0.015, 0.02, 0.03}, kPoint, gpu).harmful, 5);
+  EXPECT_GT(simulate({0, 0.02, 0.03, -0.02}, kPoint, gpu).better, kRuns * 98 / 100);
+}
+
 // Tunes of the same candidates in other noise: the same winner, or one as good.
 TEST(SelectorSimulation, TunesAgree) {
   const Noise gpu{.sigma = 0.004, .outliers = 0.01, .drift = 0.002, .slow_graphs = 0.01};

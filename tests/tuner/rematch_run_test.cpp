@@ -1,0 +1,73 @@
+#include "tuner/rematch_run.h"
+
+#include <gtest/gtest.h>
+
+namespace attune {
+namespace {
+
+TEST(IsConfirmed, NearAnyEarlierNumber) {
+  EXPECT_TRUE(is_confirmed({{0, 10.0}, {1, 9.5}}, {{{0, 10.0}, {1, 9.5}}}, 0.1));
+  EXPECT_FALSE(is_confirmed({{0, 10.0}, {1, 9.8}}, {{{0, 10.0}, {1, 9.5}}}, 0.1));
+  EXPECT_TRUE(
+      is_confirmed({{0, 10.0}, {1, 9.8}}, {{{0, 10.0}, {1, 9.5}}, {{0, 10.0}, {1, 9.8}}}, 0.1));
+  EXPECT_FALSE(is_confirmed({{0, 10.0}, {1, 9.5}}, {{{0, 10.0}}}, 0.1)) << "no other number";
+}
+
+TEST(IsConfirmed, WhatMovesAllDoesNotCount) {
+  const std::map<std::size_t, double> before = {{0, 10}, {1, 9}, {2, 8}};
+  EXPECT_TRUE(is_confirmed({{0, 10.5}, {1, 9.45}, {2, 8.4}}, {before}, 0.01));
+  // One of them is slow besides: of three, and of two.
+  EXPECT_FALSE(is_confirmed({{0, 10.5}, {1, 9.45}, {2, 8.6}}, {before}, 0.1));
+  EXPECT_FALSE(is_confirmed({{0, 10.5}, {1, 9.7}}, {before}, 0.1));
+}
+
+// Two candidates at two lengths; the second fails at measurement `fails_at`.
+class TwoPlayers : public testing::Test {
+ protected:
+  TwoPlayers() {
+    for (int split_cap : {1, 2}) {
+      request_.candidates.push_back({"splitkv", {16, 32, 2, 4}, split_cap});
+    }
+    table_.times.resize(2);
+    request_.stop = [this] { return num_measured_ >= stops_at_; };
+    request_.interrupted = [] { return false; };
+    request_.measure = [this](const Candidate& one, int, const TimerOptions& options) {
+      ++num_measured_;
+      if (one.split_cap == 2 && num_measured_ >= fails_at_) return std::optional<Timing>();
+      return std::optional(
+          summarize(std::vector<double>(static_cast<std::size_t>(options.min_samples), 10.0)));
+    };
+  }
+
+  TimeRequest request_;
+  TimeTable table_;
+  RematchRun run_{request_, &table_};
+  int num_measured_ = 0, fails_at_ = 1000, stops_at_ = 1000;
+};
+
+TEST_F(TwoPlayers, AProofEndsWhenOneFails) {
+  fails_at_ = 2;
+  EXPECT_TRUE(run_.prove(0, 1, {512, 1024}));
+  EXPECT_EQ(num_measured_, request_.plan.max_rounds + 1) << "not the other length too";
+  EXPECT_EQ(table_.failed.count(1), 1u);
+  EXPECT_EQ(run_.gain(0, 1, {512, 1024}).low, -1);
+}
+
+TEST_F(TwoPlayers, AProofThatIsStoppedLeavesTheTable) {
+  ASSERT_TRUE(run_.play({0, 1}, {512, 1024}, 0));
+  stops_at_ = num_measured_ + 3;
+  EXPECT_FALSE(run_.prove(0, 1, {512, 1024}));
+  EXPECT_EQ(table_.times[1].at(512).num_samples,
+            request_.plan.min_rounds * request_.plan.round_samples);
+  EXPECT_TRUE(run_.has_played(1, {512, 1024}));
+}
+
+TEST_F(TwoPlayers, WhoFailedHasNotPlayed) {
+  fails_at_ = 2;
+  ASSERT_TRUE(run_.play({0, 1}, {1024}, 0));
+  EXPECT_TRUE(run_.has_played(0, {1024}));
+  EXPECT_FALSE(run_.has_played(1, {1024}));
+}
+
+}  // namespace
+}  // namespace attune
