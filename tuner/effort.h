@@ -23,8 +23,8 @@ struct EffortPlan {
   int first_min_samples, first_max_samples;
   double drop_regret;
   // Rematch: finalists beside the default, samples of each in a round, and rounds. It ends when the
-  // times say enough, and at max_rounds in any case. plays_again: once more at a length where they
-  // say something else than before, and for who leads the default without a proof.
+  // times say enough, and at max_rounds in any case. plays_again: once or twice more at a length
+  // where they say something else than before, and for who leads the default without a proof.
   std::size_t num_finalists;
   int round_samples, min_rounds, max_rounds;
   bool plays_again = true;

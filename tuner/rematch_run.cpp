@@ -8,7 +8,7 @@
 namespace attune {
 namespace {
 
-// What moved all numbers from `before` to `now`; 1 where they have none in common.
+// What moved all numbers from `before` to `now`; 1 where they have no two in common.
 double common_shift(const std::map<std::size_t, double>& now,
                     const std::map<std::size_t, double>& before) {
   std::vector<double> ratios;
@@ -16,7 +16,7 @@ double common_shift(const std::map<std::size_t, double>& now,
     const auto earlier = before.find(idx);
     if (earlier != before.end()) ratios.push_back(us / earlier->second);
   }
-  if (ratios.empty()) return 1;
+  if (ratios.size() < 2) return 1;
   std::sort(ratios.begin(), ratios.end());
   return ratios[(ratios.size() - 1) / 2];
 }
@@ -42,7 +42,8 @@ bool RematchRun::play(const std::set<std::size_t>& players, const std::set<int>&
     std::vector<Medians> before = {first_medians(players, length)};
     const int most_plays = request_.plan.plays_again ? kMostPlays : 1;
     for (int count = 1; count <= most_plays; ++count) {
-      auto play = play_rounds(players, length, request_.plan.min_rounds, default_idx);
+      auto play =
+          play_rounds(players, length, request_.plan.min_rounds, default_idx, request_.stop);
       if (!play) return false;
       Medians now;
       for (const auto& [idx, rounds] : play->rounds) {
@@ -58,9 +59,10 @@ bool RematchRun::play(const std::set<std::size_t>& players, const std::set<int>&
   return true;
 }
 
-bool RematchRun::prove(std::size_t slow, std::size_t fast, const std::set<int>& lengths) {
+bool RematchRun::prove(std::size_t slow, std::size_t fast, const std::set<int>& lengths,
+                       const std::function<bool()>& stop) {
   for (const int length : lengths) {
-    auto play = play_rounds({slow, fast}, length, request_.plan.max_rounds, slow);
+    auto play = play_rounds({slow, fast}, length, request_.plan.max_rounds, slow, stop);
     if (!play) return false;
     if (play->rounds.size() < 2) return true;
     plays_[length].push_back(std::move(*play));
@@ -95,23 +97,27 @@ bool RematchRun::have_met(const std::set<std::size_t>& players, int length) cons
   });
 }
 
-// With new graphs, from min_rounds on until the times say enough; empty when stopped.
+// With new graphs, from min_rounds on until the times say enough or nobody is left to compare with;
+// empty when stopped.
 std::optional<Play> RematchRun::play_rounds(const std::set<std::size_t>& players, int length,
                                             int min_rounds,
-                                            const std::optional<std::size_t>& default_idx) {
+                                            const std::optional<std::size_t>& default_idx,
+                                            const std::function<bool()>& stop) {
   Play play;
   for (int round = 1; round <= request_.plan.max_rounds; ++round) {
-    if (!play_round(players, length, &play)) return std::nullopt;
+    if (!play_round(players, length, stop, &play)) return std::nullopt;
+    if (play.rounds.size() < 2) break;
     if (round >= min_rounds && is_settled(play, default_idx)) break;
   }
   return play;
 }
 
 // False when stopped.
-bool RematchRun::play_round(const std::set<std::size_t>& players, int length, Play* play) {
+bool RematchRun::play_round(const std::set<std::size_t>& players, int length,
+                            const std::function<bool()>& stop, Play* play) {
   const int samples = request_.plan.round_samples;
   for (const std::size_t idx : players) {
-    if (request_.stop()) return false;
+    if (stop()) return false;
     if (table_.failed.count(idx) > 0) continue;
     const bool is_first = play->rounds.count(idx) == 0;
     auto timing =
@@ -119,8 +125,8 @@ bool RematchRun::play_round(const std::set<std::size_t>& players, int length, Pl
                          {.min_samples = samples, .max_samples = samples, .new_graph = is_first});
     if (timing) {
       play->rounds[idx].push_back(std::move(*timing));
-    } else if (request_.interrupted()) {
-      return false;  // not the candidate's fault
+    } else if (request_.dropped()) {
+      return false;
     } else {
       table_.fail(idx);
       play->rounds.erase(idx);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -39,9 +40,10 @@ class RematchRun {
   // says. False when stopped.
   bool play(const std::set<std::size_t>& players, const std::set<int>& lengths,
             const std::optional<std::size_t>& default_idx);
-  // All rounds of two alone, for their gain; ends when one of them fails. The table stays. False
-  // when stopped.
-  bool prove(std::size_t slow, std::size_t fast, const std::set<int>& lengths);
+  // All rounds of two alone, for their gain; ends when one of them fails. The table's numbers stay.
+  // False when stopped, which is for the caller to say.
+  bool prove(std::size_t slow, std::size_t fast, const std::set<int>& lengths,
+             const std::function<bool()>& stop);
 
   // Whether a candidate that has not failed has played at all lengths.
   bool has_played(std::size_t idx, const std::set<int>& lengths) const;
@@ -53,8 +55,10 @@ class RematchRun {
 
   bool have_met(const std::set<std::size_t>& players, int length) const;
   std::optional<Play> play_rounds(const std::set<std::size_t>& players, int length, int min_rounds,
-                                  const std::optional<std::size_t>& default_idx);
-  bool play_round(const std::set<std::size_t>& players, int length, Play* play);
+                                  const std::optional<std::size_t>& default_idx,
+                                  const std::function<bool()>& stop);
+  bool play_round(const std::set<std::size_t>& players, int length,
+                  const std::function<bool()>& stop, Play* play);
   Medians first_medians(const std::set<std::size_t>& players, int length) const;
   double best_us(int length) const;
 

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "templates/launch_plan.h"
-#include "tuner/statistics.h"
 
 namespace attune {
 namespace {
@@ -36,12 +35,6 @@ bool has_all(const Points& points, const std::vector<int>& wanted) {
 
 bool is_among(const Candidate& candidate, const std::vector<Candidate>& some) {
   return std::find(some.begin(), some.end(), candidate) != some.end();
-}
-
-// Of the median; the median itself where none was stored.
-Interval interval_of(const Measurement& point) {
-  if (point.high_us <= point.low_us) return {point.median_us, point.median_us};
-  return {point.low_us, point.high_us};
 }
 
 // The best time of each point.
@@ -91,22 +84,6 @@ const Contender& best_of(const Problem& problem, const std::vector<Contender>& c
     }
   }
   return *best;
-}
-
-// Without pairs: how far all intervals are from overlapping, on average over the points.
-Gain unpaired_gain(const Points& slow, const Points& fast) {
-  double low = 0, middle = 0;
-  int count = 0;
-  for (const auto& [kv_len, of_slow] : slow) {
-    const auto of_fast = fast.find(kv_len);
-    if (of_fast == fast.end()) continue;
-    const Measurement& point = *of_fast->second;
-    low += std::log(interval_of(*of_slow).low / interval_of(point).high);
-    middle += std::log(of_slow->median_us / point.median_us);
-    ++count;
-  }
-  if (count == 0) return {};
-  return {std::exp(low / count) - 1, std::exp(middle / count) - 1};
 }
 
 // The largest of a's times over b's; empty unless both were timed the same way at the same points.
@@ -174,15 +151,15 @@ std::optional<Selection> select_winner(const Problem& problem,
   const auto defender = std::find_if(contenders.begin(), contenders.end(), [&](const auto& one) {
     return *one.candidate == rematch.defending;
   });
+  if (rematch.defending && defender == contenders.end()) return std::nullopt;
   const auto gain_of = [&](const Contender& one) {
     const auto gain = rematch.gains.find(*one.candidate);
-    if (gain != rematch.gains.end()) return gain->second;
-    return defender == contenders.end() ? Gain{} : unpaired_gain(defender->points, one.points);
+    return gain == rematch.gains.end() ? Gain{} : gain->second;
   };
   std::vector<Contender> proven;
   for (const Contender& one : contenders) {
     const bool may_win =
-        defender == contenders.end() || *one.candidate == rematch.defending || gain_of(one).low > 0;
+        !rematch.defending || *one.candidate == rematch.defending || gain_of(one).low > 0;
     if (may_win) proven.push_back(one);
   }
   const Contender winner = best_of(problem, proven, rematch.defending);

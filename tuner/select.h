@@ -55,8 +55,7 @@ constexpr double kTieRegret = 0.01;
 
 // Picks the finalist whose worst regret over the range is least. Candidates without a measurement at
 // every point of `range` do not take part. Nobody replaces the default but with a proven gain: a
-// positive `low`; without pairs of samples (the budget ended) every interval has to lie below the
-// default's on average. Empty when no finalist has all points.
+// positive `low`. Empty when no finalist has all points, or the default has not.
 std::optional<Selection> select_winner(const Problem& problem,
                                        const std::vector<CandidateMeasurements>& measured,
                                        const Rematch& rematch = {});

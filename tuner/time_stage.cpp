@@ -52,21 +52,14 @@ class TimeRun {
     first_pass();
     std::vector<TimedRange> results;
     for (RangeState& range : ranges_) {
-      std::optional<std::set<std::size_t>> finalists;
+      std::set<std::size_t> finalists;
       if (range.complete) {
-        finalists = rematch(range);
-        range.complete = finalists.has_value();
-        if (finalists && request_.plan.plays_again) {
-          range.complete = prove_leader(range, *finalists);
-        }
-      } else if (!request_.interrupted()) {
-        finish_leader(range);
+        finalists = rematch(&range);
+        if (range.complete && request_.plan.plays_again) prove_leader(&range, finalists);
       }
+      if (!range.complete && !request_.interrupted()) finalists.merge(finish_leader(range));
       results.push_back(result_of(range));
-      // The default defends in any case, without pairs by its times' intervals.
-      Rematch& rematch = results.back().rematch;
-      rematch.defending = defender_of(range);
-      if (finalists) rematch = rematch_of(range, *finalists);
+      results.back().rematch = rematch_of(range, finalists);
     }
     return results;
   }
@@ -171,8 +164,8 @@ class TimeRun {
                        [&](int length) { return table_.times[idx].count(length) > 0; });
   }
 
-  // Out of time: the best candidate so far and the default get the points they lack.
-  void finish_leader(const RangeState& range) {
+  // Out of time: the default and the best candidate so far get the points they lack, and a proof.
+  std::set<std::size_t> finish_leader(const RangeState& range) {
     std::optional<std::size_t> leader;
     const auto rank = [&](std::size_t idx) {
       const int longest = *range.lengths.rbegin();
@@ -184,29 +177,34 @@ class TimeRun {
       if (table_.failed.count(idx) > 0 || table_.times[idx].empty()) continue;
       if (!leader || rank(idx) < rank(*leader)) leader = idx;
     }
-    if (!leader) return;
-    for (const std::size_t idx : {*leader, range.default_idx.value_or(*leader)}) {
+    if (!leader) return {};
+    const std::size_t base = range.default_idx.value_or(*leader);
+    for (const std::size_t idx : {base, *leader}) {
       for (const int length : range.lengths) {
-        if (request_.interrupted()) return;
+        if (request_.interrupted()) return {};
         if (table_.times[idx].count(length) == 0 && table_.failed.count(idx) == 0) {
           measure(idx, length, {.min_samples = 1, .max_samples = request_.plan.first_min_samples});
         }
       }
     }
+    const bool play = base != *leader && is_timed(base, range) && is_timed(*leader, range);
+    if (play) plays_.prove(base, *leader, range.lengths, request_.interrupted);
+    return {base, *leader};
   }
 
-  // Gives back the finalists; empty when stopped. Who leads by first numbers only has to play as well.
-  std::optional<std::set<std::size_t>> rematch(const RangeState& range) {
-    std::set<std::size_t> finalists = leaders(range);
+  // Gives back the finalists. Who leads by first numbers only has to play as well.
+  std::set<std::size_t> rematch(RangeState* range) {
+    std::set<std::size_t> finalists = leaders(*range);
     while (finalists.size() > 1) {
-      if (!plays_.play(finalists, range.lengths, range.default_idx)) return std::nullopt;
-      const auto regrets = worst_regrets(measurements_of(result_of(range), {}), points_of(range));
+      range->complete = plays_.play(finalists, range->lengths, range->default_idx);
+      if (!range->complete) break;
+      const auto regrets = worst_regrets(measurements_of(result_of(*range), {}), points_of(*range));
       if (regrets.empty()) break;
       const auto leader =
           std::min_element(regrets.begin(), regrets.end(),
                            [](const auto& a, const auto& b) { return a.second < b.second; });
       const std::size_t idx = idx_of(leader->first);
-      if (plays_.has_played(idx, range.lengths)) break;
+      if (plays_.has_played(idx, range->lengths)) break;
       std::erase_if(finalists, [&](std::size_t one) { return table_.failed.count(one) > 0; });
       finalists.insert(idx);
     }
@@ -214,17 +212,18 @@ class TimeRun {
   }
 
   // Who would win by the times, but has no proof against the default, plays it once more, so that a
-  // default that loses a little does not stay for want of pairs. False when stopped.
-  bool prove_leader(const RangeState& range, const std::set<std::size_t>& finalists) {
-    const Rematch seen = rematch_of(range, finalists);
+  // default that loses a little does not stay for want of pairs.
+  void prove_leader(RangeState* range, const std::set<std::size_t>& finalists) {
+    const Rematch seen = rematch_of(*range, finalists);
     Rematch hopeful = seen;
     for (auto& [candidate, gain] : hopeful.gains) gain.low = 1;
     const auto leader =
-        select_winner(range.problem, measurements_of(result_of(range), {}), hopeful);
-    if (!leader) return true;
+        select_winner(range->problem, measurements_of(result_of(*range), {}), hopeful);
+    if (!leader) return;
     const auto gain = seen.gains.find(leader->winner);
-    if (gain == seen.gains.end() || gain->second.low > 0) return true;
-    return plays_.prove(*range.default_idx, idx_of(leader->winner), range.lengths);
+    if (gain == seen.gains.end() || gain->second.low > 0) return;
+    range->complete =
+        plays_.prove(*range->default_idx, idx_of(leader->winner), range->lengths, request_.stop);
   }
 
   // The candidates of least worst regret whose times leave open that they are the best, no less than
@@ -253,7 +252,9 @@ class TimeRun {
   // ranges, is one too; a finalist that had nobody to play with is one nevertheless.
   Rematch rematch_of(const RangeState& range, const std::set<std::size_t>& finalists) const {
     Rematch rematch;
-    rematch.defending = defender_of(range);
+    if (range.default_idx && table_.failed.count(*range.default_idx) == 0) {
+      rematch.defending = request_.candidates[*range.default_idx];
+    }
     for (std::size_t idx = 0; idx < request_.candidates.size(); ++idx) {
       if (table_.failed.count(idx) > 0) continue;
       if (finalists.count(idx) == 0 && !plays_.has_played(idx, range.lengths)) continue;
@@ -264,16 +265,11 @@ class TimeRun {
     return rematch;
   }
 
-  std::optional<Candidate> defender_of(const RangeState& range) const {
-    if (!range.default_idx || table_.failed.count(*range.default_idx) > 0) return std::nullopt;
-    return request_.candidates[*range.default_idx];
-  }
-
   std::optional<Timing> measure(std::size_t idx, int length, const TimerOptions& options) {
     auto timing = request_.measure(request_.candidates[idx], length, options);
     if (timing) {
       table_.times[idx][length] = *timing;
-    } else if (!request_.interrupted()) {  // that is not the candidate's fault
+    } else if (!request_.dropped()) {
       table_.fail(idx);
     }
     return timing;
@@ -344,7 +340,7 @@ Measurement measurement_of(int kv_len, const Timing& timing, const std::string& 
 
 std::optional<Timing> timing_of(const Measurement& measurement, const std::string& driver_version) {
   if (measurement.method != kTimingMethod || measurement.driver_version != driver_version ||
-      measurement.provisional) {
+      measurement.provisional || measurement.median_us <= 0) {
     return std::nullopt;
   }
   Timing timing;

@@ -1,5 +1,6 @@
 // Which candidate is timed where: a first pass that drops the poor ones, then a rematch of the
-// finalists and the default in turn, in as many rounds as the comparison needs. Knows no device; the measuring itself is a function of the caller's.
+// finalists and the default in turn, in as many rounds as the comparison needs. Knows no device; the
+// measuring itself is a function of the caller's.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +25,8 @@ struct TimeRequest {
   EffortPlan plan = plan_of(Effort::kNormal);
   // Empty when the candidate cannot be timed; it is not asked for again.
   std::function<std::optional<Timing>(const Candidate&, int kv_len, const TimerOptions&)> measure;
+  // Whether the last measurement without a time was cut short, which is not the candidate's fault.
+  std::function<bool()> dropped = [] { return false; };
   // What an earlier run measured in the same way, to be taken for the first pass; may be empty.
   std::function<std::optional<Timing>(const Candidate&, int kv_len)> known;
   // Polled before every measurement. Once true, only what a decision needs is still measured.

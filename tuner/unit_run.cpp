@@ -191,6 +191,7 @@ std::vector<TimedRange> UnitRun::time_all() {
   };
   request.stop = context_.stop;
   request.interrupted = context_.interrupted;
+  request.dropped = [this] { return is_dropped_; };
   request.progress = [&](const Candidate& candidate, std::size_t done, std::size_t total) {
     report_progress("time", candidate.text(), done, total);
   };

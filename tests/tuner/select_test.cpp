@@ -190,16 +190,21 @@ TEST(SelectWinner, TheDefaultIsAFinalistWhetherItIsNamedOrNot) {
   EXPECT_EQ(select_winner(problem_up_to(1), all, rematch)->winner, all[0].candidate);
 }
 
-TEST(SelectWinner, WithoutPairsTheIntervalsHaveToLieApart) {
-  const auto winner = [&](double half) {
-    const std::vector<CandidateMeasurements> all = {uncertain(1, 95, half),
-                                                    uncertain(8, 100, half)};
-    Rematch rematch;
-    rematch.defending = all[1].candidate;
-    return select_winner(problem_up_to(1), all, rematch)->winner.split_cap;
-  };
-  EXPECT_EQ(winner(0.01), 1);
-  EXPECT_EQ(winner(0.03), 8);
+TEST(SelectWinner, WithoutPairsTheDefaultStays) {
+  const std::vector<CandidateMeasurements> all = {measured(kSmall, 1, {{1, 50}}),
+                                                  measured(kSmall, 8, {{1, 100}})};
+  Rematch rematch;
+  rematch.defending = all[1].candidate;
+  EXPECT_EQ(select_winner(problem_up_to(1), all, rematch)->winner, all[1].candidate);
+}
+
+TEST(SelectWinner, IsEmptyWhereTheDefaultLacksATime) {
+  const std::vector<CandidateMeasurements> all = {measured(kSmall, 1, {{1, 50}, {2, 50}}),
+                                                  measured(kSmall, 8, {{2, 100}})};
+  Rematch rematch;
+  rematch.defending = all[1].candidate;
+  rematch.gains[all[0].candidate] = {-1, 0};
+  EXPECT_FALSE(select_winner(problem_up_to(2), all, rematch));
 }
 
 }  // namespace

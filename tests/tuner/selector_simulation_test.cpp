@@ -40,6 +40,10 @@ class Simulation {
     };
   }
   void with_effort(Effort effort) { request_.plan = plan_of(effort); }
+  // The budget ends when it has been asked for so often.
+  void stops_after(int polls) {
+    request_.stop = [polls, polled = 0]() mutable { return polled++ >= polls; };
+  }
 
   // The true gap of the winner.
   double run() {
@@ -164,6 +168,25 @@ TEST(SelectorSimulation, TellsASlowGraphFromASlowCandidate) {
   // Without a second graph it is 38 of 1000: a default with a slow one loses to who is 1.1% slower.
   EXPECT_LE(simulate({0, 0.011, 0.012, 0.015, 0.02, 0.03}, kPoint, gpu).harmful, 5);
   EXPECT_GT(simulate({0, 0.02, 0.03, -0.02}, kPoint, gpu).better, kRuns * 98 / 100);
+}
+
+TEST(SelectorSimulation, ATuneThatIsCutShortTakesNoSlowerOne) {
+  std::vector<double> gaps(20, 0.015);
+  gaps[0] = 0;
+  gaps[19] = -0.3;
+  int num_better = 0;
+  for (const double sigma : {0.004, 0.05}) {
+    for (const int polls : {20, 48, 160, 240}) {
+      for (unsigned seed = 1; seed <= kRuns / 5; ++seed) {
+        Simulation simulation(gaps, {{512, 4096}}, {.sigma = sigma, .slow_graphs = 0.01}, seed);
+        simulation.stops_after(polls);
+        const double gap = simulation.run();
+        EXPECT_LE(gap, kAllowedLoss) << "sigma " << sigma << " polls " << polls;
+        num_better += gap < 0;
+      }
+    }
+  }
+  EXPECT_GT(num_better, 8 * kRuns / 5 * 9 / 10) << "a leader by 30% is proven in what is left";
 }
 
 // Tunes of the same candidates in other noise: the same winner, or one as good.

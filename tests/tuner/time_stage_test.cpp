@@ -363,7 +363,17 @@ TEST_F(TimeCandidates, TheDefaultDefendsWhereTheBudgetEndsInTheRematch) {
   request_.stop = [&] { return polled++ >= 6; };
   const auto ranges = time_candidates(request_);
   EXPECT_FALSE(ranges[0].complete);
-  EXPECT_EQ(winner_of(ranges[0])->winner, candidate(1)) << "their intervals overlap";
+  EXPECT_EQ(winner_of(ranges[0])->winner, candidate(1)) << "too few pairs";
+}
+
+TEST_F(TimeCandidates, WithoutAllTimesOfTheDefaultNobodyWins) {
+  have_candidates(2);
+  request_.ranges = {{512, 1024}};
+  request_.known = [](const Candidate& one, int) {
+    return one.split_cap == 2 ? std::optional(summarize({12, 12, 12})) : std::nullopt;
+  };
+  request_.stop = request_.interrupted = [&] { return log_.size() == 1; };
+  EXPECT_FALSE(winner_of(time_candidates(request_)[0]));
 }
 
 TEST_F(TimeCandidates, AnInterruptionIsNotACandidatesFault) {
@@ -371,7 +381,7 @@ TEST_F(TimeCandidates, AnInterruptionIsNotACandidatesFault) {
   request_.ranges = {{1024, 1024}};
   const auto measure = request_.measure;
   bool interrupted = false;
-  request_.stop = request_.interrupted = [&] { return interrupted; };
+  request_.stop = request_.interrupted = request_.dropped = [&] { return interrupted; };
   // The default is being measured, in the first pass, in the rematch, and then the last one is.
   for (const std::size_t at : {std::size_t{0}, std::size_t{2}, std::size_t{1}}) {
     interrupted = false;
@@ -396,7 +406,7 @@ TEST_F(TimeCandidates, ALeaderThatPlayedElsewhereIsProvenAgainstThisDefault) {
   std::map<int, int> seen;
   time_us_ = [&](const Candidate& one, int kv_len) {
     if (kv_len == 2048) return one.split_cap == 4 ? 100.0 : 110.0 + one.split_cap;
-    if (one.split_cap == 4) return seen[4]++ == 0 ? 99.9 : 95.0;
+    if (one.split_cap == 4) return seen[4]++ == 0 ? 108.0 : 95.0;
     return one.split_cap == 8 ? 100.0 : 103.0 + one.split_cap;
   };
   const auto ranges = time_candidates(request_);
