@@ -70,6 +70,18 @@ bool RematchRun::prove(std::size_t slow, std::size_t fast, const std::set<int>& 
   return true;
 }
 
+void RematchRun::take_numbers(const std::set<std::size_t>& players, const std::set<int>& lengths) {
+  for (const int length : lengths) {
+    auto& plays = plays_[length];
+    const auto last = std::find_if(plays.rbegin(), plays.rend(), [&](const Play& play) {
+      return std::all_of(players.begin(), players.end(),
+                         [&](std::size_t idx) { return play.rounds.count(idx) > 0; });
+    });
+    if (last == plays.rend()) continue;
+    for (const std::size_t idx : players) table_.times[idx][length] = last->total(idx);
+  }
+}
+
 bool RematchRun::has_played(std::size_t idx, const std::set<int>& lengths) const {
   return table_.failed.count(idx) == 0 &&
          std::all_of(lengths.begin(), lengths.end(),

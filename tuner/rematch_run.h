@@ -45,6 +45,9 @@ class RematchRun {
   bool prove(std::size_t slow, std::size_t fast, const std::set<int>& lengths,
              const std::function<bool()>& stop);
 
+  // Puts the numbers of the last rematch of all these at each length into the table.
+  void take_numbers(const std::set<std::size_t>& players, const std::set<int>& lengths);
+
   // Whether a candidate that has not failed has played at all lengths.
   bool has_played(std::size_t idx, const std::set<int>& lengths) const;
   // By the pairs of all lengths and all rematches that both played.

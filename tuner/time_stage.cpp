@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "tuner/rematch_run.h"
@@ -57,7 +58,7 @@ class TimeRun {
         finalists = rematch(&range);
         if (range.complete && request_.plan.plays_again) prove_leader(&range, finalists);
       }
-      if (!range.complete && !request_.interrupted()) finalists.merge(finish_leader(range));
+      if (!range.complete) finalists = finish_leader(range);
       results.push_back(result_of(range));
       results.back().rematch = rematch_of(range, finalists);
     }
@@ -164,32 +165,62 @@ class TimeRun {
                        [&](int length) { return table_.times[idx].count(length) > 0; });
   }
 
-  // Out of time: the default and the best candidate so far get the points they lack, and a proof.
+  // Out of time: the best candidate so far plays the default, whatever the budget. Empty when
+  // interrupted or nobody can be timed.
   std::set<std::size_t> finish_leader(const RangeState& range) {
-    std::optional<std::size_t> leader;
-    const auto rank = [&](std::size_t idx) {
-      const int longest = *range.lengths.rbegin();
-      const auto time = table_.times[idx].find(longest);
-      return std::make_pair(range.alive.at(idx).middle,
-                            time == table_.times[idx].end() ? kInfinity : time->second.median_us);
-    };
-    for (const auto& [idx, regret] : range.alive) {
-      if (table_.failed.count(idx) > 0 || table_.times[idx].empty()) continue;
-      if (!leader || rank(idx) < rank(*leader)) leader = idx;
+    if (request_.interrupted()) return {};
+    while (const auto leader = leader_so_far(range)) {
+      const bool has_default = range.default_idx && table_.failed.count(*range.default_idx) == 0;
+      const std::size_t base = has_default ? *range.default_idx : *leader;
+      if (base == *leader) {
+        take_points(base, range);
+      } else if (plays_.prove(base, *leader, range.lengths, request_.interrupted)) {
+        plays_.take_numbers({base, *leader}, range.lengths);
+      }
+      if (request_.interrupted() || request_.dropped()) return {};
+      if (table_.failed.count(base) + table_.failed.count(*leader) == 0) return {base, *leader};
     }
-    if (!leader) return {};
-    const std::size_t base = range.default_idx.value_or(*leader);
-    for (const std::size_t idx : {base, *leader}) {
-      for (const int length : range.lengths) {
-        if (request_.interrupted()) return {};
-        if (table_.times[idx].count(length) == 0 && table_.failed.count(idx) == 0) {
-          measure(idx, length, {.min_samples = 1, .max_samples = request_.plan.first_min_samples});
-        }
+    return {};
+  }
+
+  // By the worst regret over the lengths that are timed, those of other ranges where none of this
+  // one's is.
+  std::optional<std::size_t> leader_so_far(const RangeState& range) const {
+    std::map<int, double> best_us, of_range;
+    for (const auto& times : table_.times) {
+      for (const auto& [length, timing] : times) {
+        double& best = best_us.try_emplace(length, kInfinity).first->second;
+        best = std::min(best, timing.median_us);
+        if (range.lengths.count(length) > 0) of_range[length] = best;
       }
     }
-    const bool play = base != *leader && is_timed(base, range) && is_timed(*leader, range);
-    if (play) plays_.prove(base, *leader, range.lengths, request_.interrupted);
-    return {base, *leader};
+    if (!of_range.empty()) best_us = std::move(of_range);
+    std::optional<std::size_t> leader;
+    std::pair<double, std::size_t> least;  // regret, lengths that it lacks
+    for (const auto& [idx, regret] : range.alive) {
+      std::pair<double, std::size_t> one = {0, best_us.size()};
+      for (const auto& [length, best] : best_us) {
+        const auto time = table_.times[idx].find(length);
+        if (time == table_.times[idx].end()) continue;
+        const double over_us = counted_us(best, best_us.rbegin()->second);
+        one.first = std::max(one.first, (time->second.median_us - best) / over_us);
+        --one.second;
+      }
+      if (one.second == best_us.size()) continue;  // failed ones are among them
+      if (!leader || one < least) std::tie(leader, least) = std::tie(idx, one);
+    }
+    return leader;
+  }
+
+  // What a candidate lacks of the range.
+  void take_points(std::size_t idx, const RangeState& range) {
+    for (const int length : range.lengths) {
+      if (request_.interrupted()) return;
+      if (table_.times[idx].count(length) > 0 || table_.failed.count(idx) > 0) continue;
+      measure(idx, length,
+              {.min_samples = request_.plan.first_min_samples,
+               .max_samples = request_.plan.first_max_samples});
+    }
   }
 
   // Gives back the finalists. Who leads by first numbers only has to play as well.

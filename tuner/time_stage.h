@@ -48,6 +48,11 @@ struct TimedRange {
   std::vector<TimedCandidate> timed;
   Rematch rematch;
   bool complete = true;  // false: stopped before all candidates were compared
+
+  // Cut short it has one where the default was timed, or somebody was taken to the end without it.
+  bool has_choice() const {
+    return complete || rematch.defending.has_value() || !rematch.finalists.empty();
+  }
 };
 
 std::vector<TimedRange> time_candidates(const TimeRequest& request);

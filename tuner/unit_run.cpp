@@ -195,11 +195,7 @@ std::vector<TimedRange> UnitRun::time_all() {
   request.progress = [&](const Candidate& candidate, std::size_t done, std::size_t total) {
     report_progress("time", candidate.text(), done, total);
   };
-  std::vector<TimedRange> timed = time_candidates(request);
-  if (is_dropped_) {
-    for (TimedRange& range : timed) range.complete = false;
-  }
-  return timed;
+  return time_candidates(request);
 }
 
 std::optional<Timing> UnitRun::measure(const Candidate& candidate, int kv_len,
@@ -231,12 +227,34 @@ Winner UnitRun::make_winner(const Problem& problem,
   return winner;
 }
 
+// What a whole comparison has found, of whatever age, and is right today: one that was cut short
+// takes nothing back.
+std::optional<Winner> UnitRun::whole_winner(const Problem& problem) const {
+  for (const Family& family : families_of(problem.op)) {
+    if (is_disabled(family, context_.options.disabled_families)) continue;
+    auto hit = context_.store.find_winner(context_.measure.device(), problem,
+                                          toolchain_of_family(std::string(family.name)));
+    if (!hit || !hit->is_exact() || hit->winner.method <= 0) continue;
+    if (admissions_.count(hit->winner.candidate) > 0) return std::move(hit->winner);
+  }
+  return std::nullopt;
+}
+
 void UnitRun::commit(const TimedRange& timed, const Candidate& range_default,
                      const std::string& candidates_digest) {
   const Problem problem = problem_of(timed.range);
   const DeviceInfo& gpu = context_.measure.device();
   const auto measured = measurements_of(timed, gpu.driver_version);
-  const auto selection = select_winner(problem, measured, timed.rematch);
+  if (!timed.complete) {
+    if (auto whole = whole_winner(problem)) {
+      whole->binary.cubin.clear();
+      context_.report.winners.push_back(std::move(*whole));
+      ++context_.report.num_cached;
+      return;
+    }
+  }
+  const auto selection =
+      timed.has_choice() ? select_winner(problem, measured, timed.rematch) : std::nullopt;
   if (!selection) {
     context_.report.failures.push_back(fmt::format(
         "{}: {}", problem.text(),

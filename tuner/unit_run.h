@@ -54,6 +54,7 @@ class UnitRun {
   std::vector<TimedRange> time_all();
   std::optional<Timing> measure(const Candidate& candidate, int kv_len,
                                 const TimerOptions& options);
+  std::optional<Winner> whole_winner(const Problem& problem) const;
   void commit(const TimedRange& timed, const Candidate& range_default,
               const std::string& candidates_digest);
   Winner make_winner(const Problem& problem, const std::vector<CandidateMeasurements>& measured,

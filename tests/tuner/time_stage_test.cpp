@@ -366,6 +366,57 @@ TEST_F(TimeCandidates, TheDefaultDefendsWhereTheBudgetEndsInTheRematch) {
   EXPECT_EQ(winner_of(ranges[0])->winner, candidate(1)) << "too few pairs";
 }
 
+TEST_F(TimeCandidates, ALeaderIsFoundForARangeThatIsNotTimedYet) {
+  have_candidates(4);
+  request_.ranges = {{512, 512}, {1024, 1024}};
+  request_.defaults = {candidate(1), candidate(2)};
+  request_.stop = [&] { return log_.size() >= 4; };  // all at 1024
+  time_us_ = [](const Candidate& one, int) { return one.split_cap == 3 ? 0.6 : 1.0; };
+  const auto ranges = time_candidates(request_);
+  EXPECT_FALSE(ranges[0].complete);
+  EXPECT_EQ(winner_of(ranges[0])->winner, candidate(3));
+}
+
+TEST_F(TimeCandidates, TheNextLeaderIsTriedWhereOneFailsInTheEnd) {
+  have_candidates(4);
+  request_.ranges = {{512, 1024}};
+  request_.stop = [&] { return log_.size() >= 4; };
+  time_us_ = [](const Candidate& one, int) {
+    return one.split_cap == 3 ? 0.6 : one.split_cap == 4 ? 0.7 : 1.0;
+  };
+  const auto measure = request_.measure;
+  request_.measure = [&](const Candidate& one, int kv_len, const TimerOptions& options) {
+    const auto timing = measure(one, kv_len, options);
+    return one.split_cap == 3 && kv_len == 512 ? std::nullopt : timing;
+  };
+  EXPECT_EQ(winner_of(time_candidates(request_)[0])->winner, candidate(4));
+}
+
+TEST_F(TimeCandidates, TheNumbersOfACutTuneAreThoseOfItsLastPlay) {
+  have_candidates(2);
+  request_.ranges = {{1024, 1024}};
+  // The default's earlier number is of another day, when all were faster.
+  request_.known = [](const Candidate& one, int) {
+    return one.split_cap == 1 ? std::optional(summarize({0.6, 0.6, 0.6})) : std::nullopt;
+  };
+  request_.stop = [&] { return log_.size() >= 1; };
+  time_us_ = [](const Candidate& one, int) { return one.split_cap == 2 ? 0.5 : 1.0; };
+  const auto ranges = time_candidates(request_);
+  EXPECT_EQ(winner_of(ranges[0])->winner, candidate(2));
+  EXPECT_EQ(ranges[0].timed[0].points[0].second.median_us, 1.0);
+}
+
+TEST_F(TimeCandidates, AnInterruptedTuneWithoutADefaultHasNoChoice) {
+  have_candidates(2);
+  request_.ranges = {{1024, 1024}};
+  request_.defaults = {candidate(7)};
+  request_.stop = request_.interrupted = [&] { return log_.size() == 2; };
+  EXPECT_FALSE(time_candidates(request_)[0].has_choice());
+  log_.clear();
+  request_.interrupted = [] { return false; };
+  EXPECT_TRUE(time_candidates(request_)[0].has_choice()) << "there is a leader to the end";
+}
+
 TEST_F(TimeCandidates, WithoutAllTimesOfTheDefaultNobodyWins) {
   have_candidates(2);
   request_.ranges = {{512, 1024}};

@@ -353,6 +353,25 @@ TEST_F(TunerTest, FinishesAPartialComparisonInTheNextRun) {
   EXPECT_EQ(stored()->winner.method, kTimingMethod);
 }
 
+TEST_F(TunerTest, ATuneThatIsCutShortTakesNoWinnerBack) {
+  tune();
+  const Winner whole = stored()->winner;
+  bool is_first_pass_over = false;  // the default has all its times
+  TuneOptions options;
+  options.refresh = true;
+  options.progress = [&](const TuneProgress& progress) {
+    is_first_pass_over |= progress.phase == "time" && progress.done == progress.total;
+  };
+  options.stop = [&] { return is_first_pass_over; };
+  const TuneReport report = tune(options);
+  EXPECT_TRUE(report.interrupted);
+  EXPECT_EQ(report.num_tuned, 0u);
+  EXPECT_EQ(report.num_cached, 1u);
+  EXPECT_EQ(stored()->winner.candidate, whole.candidate);
+  EXPECT_EQ(stored()->winner.method, kTimingMethod);
+  EXPECT_EQ(stored()->winner.measurements.size(), whole.measurements.size());
+}
+
 TEST_F(TunerTest, GivesAllMemoryBack) {
   tune();
   EXPECT_EQ(device_.live_bytes(), 0u);
